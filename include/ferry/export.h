@@ -1,0 +1,25 @@
+/* export.h - how public declarations are marked.
+ *
+ * The library is built with hidden visibility: what carries FERRY_API is exported, nothing else is.
+ * Public headers put their declarations between FERRY_BEGIN_DECLS and FERRY_END_DECLS, so that C++
+ * programs may include them as they are.
+ *
+ * Thread safety: macros only. */
+#ifndef FERRY_EXPORT_H
+#define FERRY_EXPORT_H
+
+#if defined(__GNUC__)
+#define FERRY_API __attribute__((visibility("default")))
+#else
+#define FERRY_API
+#endif
+
+#ifdef __cplusplus
+#define FERRY_BEGIN_DECLS extern "C" {
+#define FERRY_END_DECLS }
+#else
+#define FERRY_BEGIN_DECLS
+#define FERRY_END_DECLS
+#endif
+
+#endif
