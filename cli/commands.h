@@ -1,0 +1,14 @@
+/* commands.h - the commands, each from its own file cmd_<name>.c. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "command.h"
+
+extern const cli_command_t cli_cmd_plan;
+extern const cli_command_t cli_cmd_plan_show;
+extern const cli_command_t cli_cmd_plan_diff;
+extern const cli_command_t cli_cmd_help;
+extern const cli_command_t cli_cmd_version;
+extern const cli_command_t cli_cmd_completion;
+
+#endif

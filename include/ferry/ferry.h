@@ -1,0 +1,16 @@
+/* ferry.h - all of ferry's public headers.
+ *
+ * Thread safety: said in each header. */
+#ifndef FERRY_FERRY_H
+#define FERRY_FERRY_H
+
+#include <ferry/dtype.h>
+#include <ferry/layout.h>
+#include <ferry/log.h>
+#include <ferry/model.h>
+#include <ferry/plan.h>
+#include <ferry/sched.h>
+#include <ferry/status.h>
+#include <ferry/version.h>
+
+#endif
