@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include <ferry/log.h>
+
 #include "error.h"
 #include "output.h"
 
@@ -31,6 +33,8 @@ void plan_figures_phase(plan_figures_t *figures, plan_phase_t phase, double *sin
     double now = cli_clock();
     figures->phase_s[phase] = now - *since_p;
     *since_p = now;
+    ferry_log(FERRY_LOG_INFO, "plan: %s took %.3f ms", plan_phase_name(phase),
+              figures->phase_s[phase] * 1e3);
 }
 
 void plan_figures_fini(plan_figures_t *figures) {

@@ -10,8 +10,10 @@
 
 #if defined(__GNUC__)
 #define FERRY_API __attribute__((visibility("default")))
+#define FERRY_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
 #define FERRY_API
+#define FERRY_PRINTF(text, first)
 #endif
 
 #ifdef __cplusplus

@@ -28,6 +28,9 @@ FERRY_API ferry_status_t ferry_log_from_env(ferry_error_t *err);
 FERRY_API void ferry_log_set_level(ferry_log_level_t level);
 FERRY_API ferry_log_level_t ferry_log_get_level(void);
 
+/* Hands a line, made as printf would, to the sink when the level is open. Long lines are cut. */
+FERRY_API void ferry_log(ferry_log_level_t level, const char *format, ...) FERRY_PRINTF(2, 3);
+
 /* NULL brings back the sink that writes to standard error. */
 FERRY_API void ferry_log_set_sink(ferry_log_sink_t sink, void *context);
 

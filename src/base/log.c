@@ -2,7 +2,7 @@
  *
  * The level is the only state that the data path reads; it is atomic so that a host program may turn
  * it while ferry works. The sink is set before threads start, as the public header says. */
-#include "base/log.h"
+#include <ferry/log.h>
 
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -52,7 +52,10 @@ void ferry_log_set_sink(ferry_log_sink_t sink, void *context) {
     current_context = sink != NULL ? context : NULL;
 }
 
-void fy_log_emit(ferry_log_level_t level, const char *format, ...) {
+void ferry_log(ferry_log_level_t level, const char *format, ...) {
+    if (level == FERRY_LOG_OFF || level > ferry_log_get_level()) {
+        return;
+    }
     char line[LINE_BYTES];
     va_list args;
     va_start(args, format);
