@@ -173,11 +173,12 @@ typedef struct ferry_plan_stats {
     size_t size; /* sizeof(ferry_plan_stats_t), set by the caller */
     uint64_t tensors;
     uint64_t transfers;
-    uint64_t bytes_total;  /* local + wire */
-    uint64_t bytes_local;  /* source and target are one rank */
-    uint64_t bytes_wire;   /* between ranks */
-    uint64_t bytes_host;   /* that part of bytes_wire which stays on one host of the host map */
-    uint64_t bytes_reduce; /* what members of reduce groups hand to the owner of a region */
+    uint64_t bytes_total; /* local + wire */
+    uint64_t bytes_local; /* source and target are one rank */
+    uint64_t bytes_wire;  /* between ranks */
+    uint64_t bytes_host;  /* that part of bytes_wire which stays on one host of the host map */
+    uint64_t
+        bytes_reduce; /* what members of reduce groups hand to the owner of each distinct box */
     uint64_t max_send_bytes;
     uint64_t max_recv_bytes;
     double mean_send_bytes; /* over ranks that hold sources */

@@ -166,7 +166,7 @@ static ferry_status_t order_ranks(ferry_layout_t *layout, ferry_error_t *err) {
     for (uint32_t i = 0; i < n; i++) {
         layout->by_rank[i] = i;
         if (layout->ranks[i] > FERRY_MAX_RANK) {
-            return fy_fail(err, FERRY_INVALID, "rank %" PRIu32 " is above the largest, %d",
+            return fy_fail(err, FERRY_OVERFLOW, "rank %" PRIu32 " is above the largest, %d",
                            layout->ranks[i], FERRY_MAX_RANK);
         }
         ascending = ascending && (i == 0 || layout->ranks[i - 1] < layout->ranks[i]);

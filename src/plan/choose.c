@@ -5,13 +5,14 @@
  * and the region, so that every rank comes to the same answer alone, and a target rank that is added
  * changes nothing for the others.
  *
- * The arithmetic. Targets that want one region are usually a progression of ranks: every eighth, or
- * eight in a row. With g regions of this size in the tensor and c of them in the holders' part, the
- * candidate is number
- *     c * (rank mod g + digits(rank / g)) + (which of the c regions this is)
- * counted around the candidates. digits() adds up the digits to the base of the number of different
- * starting points; unlike a plain remainder it walks through all candidates whatever the step of the
- * progression is, also one that has a factor in common with them.
+ * The arithmetic. Targets that want one region are usually a progression of ranks: eight in a row, or
+ * every eighth. Where the holders' part has c such regions, and this is number w of them, the candidate
+ * is number
+ *     a * walk(rank - w) + w      with a the common factor of c and the number of candidates
+ * counted around: regions of one part begin at different candidates, and walk() goes through those
+ * that are left, n of them. walk(x) is x mod n, which is even for consecutive ranks and for steps that
+ * share no factor with n, plus the sum of the digits of x / n to the base of the powers of two in n,
+ * because steps and numbers of replicas usually share those.
  *
  * Turns. When the number of targets is no multiple of the number of holders, some holders would serve
  * one target more than others for every tensor. So tensors take turns, and each turn begins elsewhere.
@@ -33,34 +34,6 @@
 
 uint64_t fy_plan_host(const ferry_plan_t *plan, uint32_t rank) {
     return rank < plan->nhosts ? plan->hosts[rank] : (UINT64_C(1) << 32) + rank;
-}
-
-typedef struct spread_key {
-    const ferry_plan_t *plan;
-    const ferry_layout_t *layout;
-} spread_key_t;
-
-/* Same mesh, and cut by the same axes: then the groups of holders are the same. */
-static bool spread_same(const void *context, uint32_t id) {
-    const spread_key_t *key = context;
-    const ferry_layout_t *a = key->layout;
-    const ferry_layout_t *b = key->plan->sides[key->plan->spreads[id].side].layout;
-    bool same = a->naxes == b->naxes && a->nranks == b->nranks &&
-                memcmp(a->ranks, b->ranks, a->nranks * sizeof *a->ranks) == 0;
-    for (uint32_t i = 0; same && i < a->naxes; i++) {
-        same = a->axes[i].size == b->axes[i].size &&
-               (a->placements[i].kind == FERRY_SHARD) == (b->placements[i].kind == FERRY_SHARD);
-    }
-    return same;
-}
-
-static uint64_t spread_hash(const ferry_layout_t *layout) {
-    uint64_t hash = fy_hash_list_u32(layout->naxes, layout->ranks, layout->nranks);
-    for (uint32_t a = 0; a < layout->naxes; a++) {
-        hash = fy_hash_u64(hash, (uint64_t)layout->axes[a].size << 1 |
-                                     (layout->placements[a].kind == FERRY_SHARD));
-    }
-    return hash;
 }
 
 /* ---- meshes: who could ride with whom ---------------------------------------------------------- */
@@ -156,6 +129,34 @@ static ferry_status_t leads_chain(ferry_plan_t *plan, ferry_error_t *err) {
 
 /* ---- turns: who begins where ------------------------------------------------------------------- */
 
+typedef struct spread_key {
+    const ferry_plan_t *plan;
+    const ferry_layout_t *layout;
+} spread_key_t;
+
+/* Same mesh, and cut by the same axes: then the groups of holders are the same. */
+static bool spread_same(const void *context, uint32_t id) {
+    const spread_key_t *key = context;
+    const ferry_layout_t *a = key->layout;
+    const ferry_layout_t *b = key->plan->sides[key->plan->spreads[id].side].layout;
+    bool same = a->naxes == b->naxes && a->nranks == b->nranks &&
+                memcmp(a->ranks, b->ranks, a->nranks * sizeof *a->ranks) == 0;
+    for (uint32_t i = 0; same && i < a->naxes; i++) {
+        same = a->axes[i].size == b->axes[i].size &&
+               (a->placements[i].kind == FERRY_SHARD) == (b->placements[i].kind == FERRY_SHARD);
+    }
+    return same;
+}
+
+static uint64_t spread_hash(const ferry_layout_t *layout) {
+    uint64_t hash = fy_hash_list_u32(layout->naxes, layout->ranks, layout->nranks);
+    for (uint32_t a = 0; a < layout->naxes; a++) {
+        hash = fy_hash_u64(hash, (uint64_t)layout->axes[a].size << 1 |
+                                     (layout->placements[a].kind == FERRY_SHARD));
+    }
+    return hash;
+}
+
 /* Gives every side its spread. */
 static ferry_status_t spreads_find(ferry_plan_t *plan, ferry_error_t *err) {
     fy_index_t index = {0};
@@ -231,24 +232,22 @@ uint32_t fy_turn_of(uint32_t tensor, uint32_t turns) {
 
 /* ---- the choice ------------------------------------------------------------------------------- */
 
-/* How a region lies in its tensor and in its holders' part. */
+/* How a region lies in its holders' part. */
 typedef struct region_place {
-    uint64_t in_tensor; /* regions of this size in the tensor */
-    uint64_t in_part;   /* and in the part */
-    uint64_t which;     /* of those in the part this is */
+    uint64_t in_part; /* regions of this size in the part */
+    uint64_t which;   /* of them this is */
 } region_place_t;
 
 static region_place_t place_of(const fy_pattern_t *pattern, uint64_t geom) {
     uint32_t pairs[FERRY_MAX_DIMS];
-    region_place_t place = {1, 1, 0};
+    region_place_t place = {1, 0};
     fy_geom_split(pattern, geom, pairs);
     for (uint32_t d = 0; d < pattern->ndim; d++) {
         const fy_cross_t *c = &pattern->cross[d];
         uint64_t extent = c->extent[pairs[d]];
         uint64_t in_part = fy_max_u64(c->source_length[c->source_part[pairs[d]]] / extent, 1);
         uint64_t which = c->segments[c->first_segment[pairs[d]]].source_lo / extent;
-        /* Products of counts whose elements fit in 64 bits: no overflow. */
-        place.in_tensor *= fy_max_u64(pattern->shape[d] / extent, 1);
+        /* A product of counts whose elements fit in 64 bits: no overflow. */
         place.in_part *= in_part;
         place.which = place.which * in_part + fy_min_u64(which, in_part - 1);
     }
@@ -268,13 +267,19 @@ static uint32_t candidates_on_host(const ferry_plan_t *plan, const fy_side_t *si
     return count;
 }
 
-/* The sum of the digits of x to this base. */
+/* The sum of the digits of x to this base; 0 to the base 1. */
 static uint64_t digits(uint64_t x, uint64_t base) {
     uint64_t sum = 0;
     for (; base > 1 && x > 0; x /= base) {
         sum += x % base;
     }
     return sum;
+}
+
+/* A number below 2n, even over n for progressions of x. */
+static uint64_t walk(uint64_t x, uint64_t n) {
+    uint64_t twos = n & (~n + 1); /* the power of two in n */
+    return x % n + digits(x / n, twos) % twos;
 }
 
 static uint64_t common_factor(uint64_t a, uint64_t b) {
@@ -300,9 +305,9 @@ static fy_choice_t spread_choice(const ferry_plan_t *plan, const fy_pattern_t *p
     }
     region_place_t place = place_of(pattern, geom);
     uint64_t n = choice.count;
-    uint64_t starts = n / common_factor(place.in_part, n);
-    uint64_t walk = target % place.in_tensor + digits(target / place.in_tensor, starts);
-    choice.start = (uint32_t)((place.in_part % n * (walk % n) + place.which) % n);
+    uint64_t apart = common_factor(place.in_part, n);
+    uint64_t from = target >= place.which ? target - place.which : target;
+    choice.start = (uint32_t)((apart * walk(from, n / apart) + place.which) % n);
     choice.turns = even_turns(plan->spreads[side->spread].turns / place.in_part, n);
     return choice;
 }

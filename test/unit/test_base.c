@@ -44,12 +44,12 @@ static void long_names_keep_both_ends(void **state) {
     (void)state;
     ferry_error_t err = FERRY_ERROR_INIT;
     char name[400];
-    memset(name, 'm', sizeof name - 1);
-    memcpy(name, "begin", 5);
+    memset(name, 'm', sizeof name);
+    name[0] = 'b';
     memcpy(name + sizeof name - 4, "end", 4);
     fy_error_tensor(&err, name);
     assert_int_equal(strlen(err.tensor), FERRY_ERROR_TENSOR_MAX - 1);
-    assert_memory_equal(err.tensor, "begin", 5);
+    assert_memory_equal(err.tensor, "bmm", 3);
     assert_non_null(strstr(err.tensor, "..."));
     assert_string_equal(err.tensor + strlen(err.tensor) - 3, "end");
 }
