@@ -409,7 +409,7 @@ static void bad_parameters_are_refused(void **state) {
     REFUSED(axis, INVALID, "axis 0", {.kind = FERRY_SHARD, .dim = FERRY_MAX_DIMS});
 #undef REFUSED
     assert_fails(create(&axis, &r, twice, &err), INVALID, "rank 3");
-    assert_fails(create(&axis, &r, large, &err), INVALID, "1048576");
+    assert_fails(create(&axis, &r, large, &err), OVERFLOW, "1048576");
     assert_fails(create(NULL, &r, NULL, &err), INVALID, "axes");
     assert_fails(create(&axis, NULL, NULL, &err), INVALID, "placement");
     assert_int_equal(create(&none, &r, NULL, NULL), FERRY_INVALID);
@@ -462,9 +462,9 @@ static void shifting_moves_all_ranks(void **state) {
     assert_ok(ferry_layout_shift(layout, FERRY_MAX_RANK - 9, &shifted, &err));
     ferry_layout_destroy(shifted);
     shifted = NULL;
-    assert_fails(ferry_layout_shift(layout, FERRY_MAX_RANK - 8, &shifted, &err), INVALID,
+    assert_fails(ferry_layout_shift(layout, FERRY_MAX_RANK - 8, &shifted, &err), OVERFLOW,
                  "rank 1048576");
-    assert_fails(ferry_layout_shift(layout, UINT32_MAX, &shifted, &err), INVALID, "rank");
+    assert_fails(ferry_layout_shift(layout, UINT32_MAX, &shifted, &err), OVERFLOW, "rank");
     assert_null(shifted);
     ferry_layout_destroy(layout);
     ferry_layout_destroy(want);
