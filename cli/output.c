@@ -8,6 +8,7 @@
 #include <langinfo.h>
 #include <limits.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,9 +42,36 @@ void cli_output_init(cli_output_t *out, double start_s) {
     out->utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 
+/* The file that must not stay behind when a signal ends the process: set while a temporary file is
+ * there, and read by the handler only. */
+static char *volatile temp_in_danger;
+
+static void remove_temp(int signal_number) {
+    const char *path = temp_in_danger;
+    if (path != NULL) {
+        (void)unlink(path);
+    }
+    (void)signal(signal_number, SIG_DFL);
+    (void)raise(signal_number);
+}
+
+/* Signals that nobody handles or ignores yet. */
+static void guard_temp(char *path) {
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    temp_in_danger = path;
+    for (size_t i = 0; path != NULL && i < sizeof ends / sizeof *ends; i++) {
+        struct sigaction now;
+        struct sigaction ours = {.sa_handler = remove_temp};
+        if (sigaction(ends[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
+            (void)sigaction(ends[i], &ours, NULL);
+        }
+    }
+}
+
 void cli_output_fini(cli_output_t *out) {
     if (out->temp_path != NULL) {
         (void)unlink(out->temp_path);
+        guard_temp(NULL);
     }
     free(out->temp_path);
     free(out->file_path);
@@ -146,6 +174,7 @@ static int open_temp(cli_output_t *out, const char *path) {
         int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd >= 0) {
             out->temp_path = name;
+            guard_temp(name);
             return fd;
         }
         free(name);
@@ -225,6 +254,7 @@ ferry_status_t cli_output_commit(cli_output_t *out, ferry_error_t *err) {
     if (rename(out->temp_path, out->file_path) != 0) {
         return cli_fail_errno(err, errno, "cannot write %s", out->file_path);
     }
+    guard_temp(NULL);
     free(out->temp_path);
     out->temp_path = NULL;
     sync_folder(out->file_path);

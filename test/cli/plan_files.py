@@ -3,8 +3,10 @@
 
 import json
 import os
+import signal
 import stat
 import subprocess
+import time
 
 from support.harness import FERRY, Run, check, equal, fails, ferry, finish, plan_json, scratch
 
@@ -190,8 +192,26 @@ def damage():
     equal(Run(["plan", "diff", folder / "a.plan", path]).code, 1, "diff with a damaged plan")
 
 
+def interruptions():
+    """A signal while the report waits for its reader: the file that was staged is gone."""
+    path = folder / "interrupted.plan"
+    for ending in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+        # More than a pipe holds, and nobody reads it.
+        command = [FERRY, "plan", "--model", "llama3-8b", "--from", "tp=8", "--to", "tp=6",
+                   "--transfers", "--out", str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as run:
+            until = time.monotonic() + 30
+            while not list(folder.glob("interrupted.plan*")) and time.monotonic() < until:
+                time.sleep(0.01)
+            check(list(folder.glob("interrupted.plan*")), "a staged file")
+            run.send_signal(ending)
+            equal(run.wait(30), -ending, f"ended by signal {ending}")
+        equal(list(folder.glob("interrupted.plan*")), [], f"files left behind by signal {ending}")
+
+
 round_trips()
 parts_of_files()
+interruptions()
 differences()
 writing()
 reading()
