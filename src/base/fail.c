@@ -70,6 +70,15 @@ size_t ferry_error_format(const ferry_error_t *err, char *buf, size_t cap) {
     return line.length;
 }
 
+/* Whatever a name or a file brought in. */
+static void make_one_line(char *text) {
+    for (char *c = text; *c != '\0'; c++) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
+            *c = '?';
+        }
+    }
+}
+
 ferry_status_t(fy_fail)(ferry_error_t *err, ferry_status_t status, const char *format, ...) {
     if (err != NULL) {
         ferry_error_clear(err);
@@ -78,12 +87,7 @@ ferry_status_t(fy_fail)(ferry_error_t *err, ferry_status_t status, const char *f
         va_start(args, format);
         (void)vsnprintf(err->text, sizeof err->text, format, args);
         va_end(args);
-        for (char *c = err->text; *c != '\0'; c++) {
-            /* One line, whatever a name or a file brought in. */
-            if ((unsigned char)*c < 0x20 || *c == 0x7f) {
-                *c = '?';
-            }
-        }
+        make_one_line(err->text);
     }
     return status;
 }
@@ -107,11 +111,7 @@ void fy_error_tensor(ferry_error_t *err, const char *name) {
         memcpy(err->tensor + head, "...", 3);
         memcpy(err->tensor + head + 3, name + length - tail, tail + 1);
     }
-    for (char *c = err->tensor; *c != '\0'; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
-            *c = '?';
-        }
-    }
+    make_one_line(err->tensor);
 }
 
 void fy_error_region(ferry_error_t *err, uint32_t ndim, const uint64_t *lo,
