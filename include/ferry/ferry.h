@@ -7,10 +7,12 @@
 #include <ferry/dtype.h>
 #include <ferry/layout.h>
 #include <ferry/log.h>
+#include <ferry/mem.h>
 #include <ferry/model.h>
 #include <ferry/plan.h>
 #include <ferry/sched.h>
 #include <ferry/status.h>
 #include <ferry/version.h>
+#include <ferry/world.h>
 
 #endif
