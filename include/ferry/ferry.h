@@ -4,15 +4,20 @@
 #ifndef FERRY_FERRY_H
 #define FERRY_FERRY_H
 
+#include <ferry/channel.h>
 #include <ferry/dtype.h>
+#include <ferry/kernel.h>
 #include <ferry/layout.h>
 #include <ferry/log.h>
 #include <ferry/mem.h>
 #include <ferry/model.h>
+#include <ferry/pipeline.h>
 #include <ferry/plan.h>
 #include <ferry/sched.h>
+#include <ferry/service.h>
 #include <ferry/status.h>
 #include <ferry/version.h>
+#include <ferry/view.h>
 #include <ferry/world.h>
 
 #endif

@@ -32,7 +32,6 @@ FERRY_BEGIN_DECLS
 #define FERRY_TASK_TENSOR_BITS 24
 #define FERRY_TASK_RANK_BITS 20
 #define FERRY_TASK_PIECE_BITS 20
-#define FERRY_TASK_NONE UINT64_MAX
 
 typedef struct ferry_plan ferry_plan_t;
 

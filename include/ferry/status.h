@@ -39,6 +39,8 @@ typedef enum ferry_status {
 
 /* "no rank" in every field that names one. */
 #define FERRY_RANK_NONE UINT32_MAX
+/* "no task" in every field that holds a task id. */
+#define FERRY_TASK_NONE UINT64_MAX
 
 #define FERRY_ERROR_TENSOR_MAX 128
 #define FERRY_ERROR_REGION_MAX 128
