@@ -21,9 +21,11 @@ test: build  ## all tests: release, with ASan and UBSan, and with TSan what has 
 	@tools/bootstrap test
 	@tools/run-tests -j $(JOBS)
 
-bench: build  ## measure the planner against its limits
+bench: build  ## measure the planner and the copies against their limits and against other libraries
 	@tools/bootstrap test
+	@tools/bootstrap peers || echo 'bench: goes on without the peers that are not installed'
 	python3 bench/plan_bench.py --ferry build/ferry
+	build/ferry bench --peers --check-targets
 
 lint: build  ## format, static analysis, layers, headers, exported symbols
 	@tools/bootstrap lint
