@@ -75,7 +75,7 @@ static void print_targets(const bench_figures_t *figures, cli_output_t *out) {
     for (size_t i = 0; i < count; i++) {
         const bench_target_t *target = &targets[i];
         if (!target->met) {
-            cli_print(out, "%smissed:%s %s is at %.2f %s; %.2f is asked for\n", cli_paint(out, 31),
+            cli_print(out, "%smissed:%s %s is at %.3f %s; %.2f is asked for\n", cli_paint(out, 31),
                       cli_plain(out), figures->name, target->got, target->what, target->wanted);
         }
     }

@@ -110,7 +110,7 @@ static void find_memory(findings_t *all, const doctor_facts_t *facts) {
         find(all, "open_files", "%s",
              facts->limit_nofile == DOCTOR_UNLIMITED ? "no limit"
                                                      : cli_label_count(facts->limit_nofile).text);
-    mean(files, "a world takes one for its memory and one for each rank, none for a tensor");
+    mean(files, "a world takes one for its memory, its starter one for each rank, a tensor none");
 }
 
 static void find_shared_memory(findings_t *all, const doctor_facts_t *facts) {
@@ -162,7 +162,19 @@ static void find_reads(findings_t *all, const doctor_facts_t *facts) {
     }
 }
 
+static void find_pidfd(findings_t *all, const doctor_facts_t *facts) {
+    if (facts->pidfd_errno == 0) {
+        finding_t *pidfd = find(all, "pidfd", "yes");
+        mean(pidfd, "whoever starts ranks sees at once when one of them ends");
+    } else {
+        finding_t *pidfd = find(all, "pidfd", "no (%s)", strerror(facts->pidfd_errno));
+        mean(pidfd, "ferry cannot start ranks as processes; threads and sockets still work");
+        need(all, pidfd);
+    }
+}
+
 static void find_processes(findings_t *all, const doctor_facts_t *facts) {
+    find_pidfd(all, facts);
     if (facts->world != FERRY_OK) {
         finding_t *world = find(all, "processes", "no");
         const char *why = facts->world_error.text;
@@ -174,10 +186,6 @@ static void find_processes(findings_t *all, const doctor_facts_t *facts) {
     finding_t *world = find(all, "processes", "yes");
     mean(world, "two ranks started as processes and met");
     find_reads(all, facts);
-    finding_t *pidfd = find(all, "pidfd", facts->pidfd_errno == 0 ? "yes" : "no (%s)",
-                            strerror(facts->pidfd_errno));
-    mean(pidfd, facts->pidfd_errno == 0 ? "a rank that dies is noticed at once, by its descriptor"
-                                        : "a rank that dies is noticed by asking now and then");
     finding_t *futex = find(all, "futex_round_trip", "%.1f us", facts->futex_us);
     mean(futex, "what a rank pays that slept while it waited; spinning costs under 1 us");
 }

@@ -10,8 +10,8 @@ import shutil
 from support.harness import FERRY, Run, check, equal, fails, ferry, finish, plan_json, scratch
 
 FINDINGS = """cores instruction_set memory memory_limit address_space file_size locked_memory open_files
-    shared_memory first_touch huge_pages huge_pages_shared huge_pages_reserved processes cross_process_reads
-    pidfd futex_round_trip copy_one_core copy_all_cores""".split()
+    shared_memory first_touch huge_pages huge_pages_shared huge_pages_reserved pidfd processes
+    cross_process_reads futex_round_trip copy_one_core copy_all_cores""".split()
 COUNTS = "cores cores_online memory_bytes available_bytes".split()
 LIMITS = """cgroup_memory_bytes limit_address_space_bytes limit_file_bytes limit_locked_bytes
     limit_open_files""".split()
