@@ -25,7 +25,7 @@
 #include "world/wait.h"
 
 #define FY_SERVICE_NAME "ferry copy service"
-#define FY_PART_BYTES (UINT64_C(2) << 20)   /* of a shared batch: what one claim takes */
+#define FY_PART_BYTES (UINT64_C(1) << 17)   /* what is copied before turning to another rank */
 #define FY_STREAM_TOTAL (UINT64_C(4) << 20) /* a rank that moves more writes past the caches */
 #define FY_OVERLAP_STEPS 200000             /* of a search, before it gives up */
 
@@ -85,11 +85,19 @@ typedef struct fy_work {
     uint64_t bytes;
 } fy_work_t;
 
-/* All copies of one rank. */
+/* One part of one work. */
+typedef struct fy_step {
+    uint32_t work;
+    uint32_t part;
+} fy_step_t;
+
+/* All copies of one rank. The steps go round the works, so that what lies close together in the
+ * sender's memory is read close together in time. */
 typedef struct fy_share {
     fy_work_t *works;
     uint32_t nworks;
-    uint32_t nparts; /* of all works */
+    fy_step_t *steps;
+    uint32_t nparts; /* of all works; as many steps */
     bool shared;     /* others may claim parts */
 } fy_share_t;
 
@@ -119,8 +127,7 @@ typedef enum fy_phase {
 typedef struct fy_run {
     fy_batch_t *batch;
     fy_phase_t phase;
-    uint32_t work; /* of this rank's share, unless it is shared */
-    uint32_t part;
+    uint32_t step; /* of this rank's share: the next to do, or to open when it is shared */
     size_t read;
     uint32_t wait;
     fy_pipeline_t pipe;

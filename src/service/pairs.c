@@ -135,7 +135,9 @@ static bool worth_reading(const fy_builtin_t *service, const fy_said_t *said, co
     return stretches.run_bytes >= service->params.read_run_bytes;
 }
 
-/* Who can read, reads; else the writer writes; else both stage. */
+/* Who can address both ends copies: the sender before the receiver, because one pass over its source
+ * that scatters to all targets is faster than many passes that gather from all sources (reads are
+ * what memory waits for; stores stream past it). Else who can read, reads; else both stage. */
 static void choose(const fy_builtin_t *service, const fy_said_t *said, fy_pair_t *pair) {
     const fy_end_t *send = pair->send;
     const fy_end_t *recv = pair->recv;
@@ -144,11 +146,11 @@ static void choose(const fy_builtin_t *service, const fy_said_t *said, fy_pair_t
     pair->doer = recv->owner;
     if (recv->elements == 0) {
         pair->path = 0;
-    } else if (direct && reaches(service, recv->owner, send)) {
-        pair->path = FERRY_PATH_DIRECT;
     } else if (direct && reaches(service, send->owner, recv)) {
         pair->path = FERRY_PATH_DIRECT;
         pair->doer = send->owner;
+    } else if (direct && reaches(service, recv->owner, send)) {
+        pair->path = FERRY_PATH_DIRECT;
     } else if ((allowed & FERRY_PATH_READ) != 0 && worth_reading(service, said, send, recv)) {
         pair->path = FERRY_PATH_READ;
     } else {

@@ -85,8 +85,25 @@ static ferry_status_t build_work(const builder_t *builder, uint32_t doer, uint32
     return status;
 }
 
-/* What one doer has to copy: itself first, then from its neighbour round the group, so that not all
- * read from one rank at once. */
+/* Part 0 of every work, then part 1, and so on. */
+static ferry_status_t order_steps(const builder_t *builder, fy_share_t *share, ferry_error_t *err) {
+    share->steps = fy_arena_alloc(&builder->batch->arena, share->nparts, sizeof *share->steps);
+    if (share->steps == NULL) {
+        return fy_fail_nomem(err, "the copies of a batch");
+    }
+    uint32_t count = 0;
+    for (uint32_t part = 0; count < share->nparts; part++) {
+        for (uint32_t work = 0; work < share->nworks; work++) {
+            if (part < share->works[work].nparts) {
+                share->steps[count++] = (fy_step_t){work, part};
+            }
+        }
+    }
+    return FERRY_OK;
+}
+
+/* What one doer has to copy: itself first, then with its neighbour round the group, so that not all
+ * turn to one rank at once. */
 static ferry_status_t build_share(const builder_t *builder, uint32_t doer, ferry_error_t *err) {
     uint32_t size = builder->service->size;
     fy_share_t *share = &builder->batch->shares[doer];
@@ -117,7 +134,7 @@ static ferry_status_t build_share(const builder_t *builder, uint32_t doer, ferry
     }
     share->shared = builder->service->size > 1 && share->nparts > 1;
     fy_free(counts);
-    return status;
+    return status == FERRY_OK ? order_steps(builder, share, err) : status;
 }
 
 /* May this rank help that one? Then all memory of its copies must be in reach. */

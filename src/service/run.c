@@ -46,18 +46,20 @@ ferry_status_t fy_run_begin(fy_builtin_t *service, fy_batch_t *batch, ferry_erro
 
 /* --- copies ------------------------------------------------------------------------------------ */
 
-static ferry_status_t run_part(const fy_work_t *work, uint32_t part, ferry_error_t *err) {
-    return ferry_copy_batch_run(work->copies, part, work->nparts, err);
+static const fy_work_t *work_of(const fy_share_t *share, uint32_t step) {
+    return &share->works[share->steps[step].work];
 }
 
-/* The work that part `part` of a share belongs to; *part becomes the part of that work. */
-static const fy_work_t *find_part(const fy_share_t *share, uint32_t *part) {
-    const fy_work_t *work = share->works;
-    while (*part >= work->nparts) {
-        *part -= work->nparts;
-        work++;
-    }
-    return work;
+static ferry_status_t run_step(const fy_share_t *share, uint32_t step, ferry_error_t *err) {
+    const fy_work_t *work = work_of(share, step);
+    return ferry_copy_batch_run(work->copies, share->steps[step].part, work->nparts, err);
+}
+
+/* Has everybody begun that the next step of this rank's share needs? */
+static bool may_step(const fy_builtin_t *service) {
+    const fy_share_t *share = own_share(service);
+    uint32_t step = service->run.step;
+    return step < share->nparts && has_begun(service, work_of(share, step)->other);
 }
 
 /* Takes the next part of a rank's shared copies; false when there is none to be had now. */
@@ -78,23 +80,22 @@ static bool claim_part(fy_builtin_t *service, uint32_t member, uint32_t *part_p)
 /* Opens the parts of this rank's shared copies whose other ranks have begun, in order. */
 static void open_parts(fy_builtin_t *service) {
     fy_run_t *run = &service->run;
-    const fy_share_t *share = own_share(service);
     bool more = false;
-    while (run->work < share->nworks && has_begun(service, share->works[run->work].other)) {
-        run->part += share->works[run->work++].nparts;
+    for (; may_step(service); run->step++) {
         more = true;
     }
     if (more) {
-        uint64_t open = (uint64_t)service->number << 32 | run->part;
+        uint64_t open = (uint64_t)service->number << 32 | run->step;
         atomic_store_explicit(&service->flags[service->me]->open, open, memory_order_release);
     }
 }
 
-static ferry_status_t run_claimed(fy_builtin_t *service, uint32_t member, uint32_t part,
+static ferry_status_t run_claimed(fy_builtin_t *service, uint32_t member, uint32_t step,
                                   ferry_error_t *err) {
-    const fy_work_t *work = find_part(&service->run.batch->shares[member], &part);
-    FY_TRY(run_part(work, part, err));
+    const fy_share_t *share = &service->run.batch->shares[member];
+    FY_TRY(run_step(share, step, err));
     if (member != service->me) {
+        const fy_work_t *work = work_of(share, step);
         service->run.helped_bytes += work->bytes / work->nparts;
     }
     fy_counter_add(&service->flags[member]->parts, 1);
@@ -105,22 +106,14 @@ static ferry_status_t run_claimed(fy_builtin_t *service, uint32_t member, uint32
 static ferry_status_t copy_own(fy_builtin_t *service, bool *moved_p, ferry_error_t *err) {
     fy_run_t *run = &service->run;
     const fy_share_t *share = own_share(service);
-    uint32_t part = 0;
+    uint32_t step = 0;
     if (share->shared) {
         open_parts(service);
-        *moved_p = claim_part(service, service->me, &part);
-        return *moved_p ? run_claimed(service, service->me, part, err) : FERRY_OK;
+        *moved_p = claim_part(service, service->me, &step);
+        return *moved_p ? run_claimed(service, service->me, step, err) : FERRY_OK;
     }
-    *moved_p = run->work < share->nworks && has_begun(service, share->works[run->work].other);
-    if (*moved_p) {
-        const fy_work_t *work = &share->works[run->work];
-        FY_TRY(run_part(work, run->part, err));
-        if (++run->part == work->nparts) {
-            run->part = 0;
-            run->work++;
-        }
-    }
-    return FERRY_OK;
+    *moved_p = may_step(service);
+    return *moved_p ? run_step(share, run->step++, err) : FERRY_OK;
 }
 
 /* One part of somebody else's. */
@@ -179,7 +172,7 @@ static ferry_status_t pipe_next(fy_run_t *run, bool *moved_p, ferry_error_t *err
 static bool copied(const fy_builtin_t *service) {
     const fy_run_t *run = &service->run;
     const fy_share_t *share = own_share(service);
-    bool claimed = run->work == share->nworks;
+    bool claimed = run->step == share->nparts;
     if (share->shared && claimed) {
         uint64_t claim = atomic_load(&service->flags[service->me]->claim);
         claimed = (uint32_t)claim >= share->nparts;
@@ -278,8 +271,8 @@ static need_t need_of(const fy_builtin_t *service) {
         }
         return (need_t){&service->flags[member]->done, service->number, member, "end of a batch"};
     }
-    if (run->work < share->nworks) {
-        return need_begun(service, share->works[run->work].other);
+    if (run->step < share->nparts) {
+        return need_begun(service, work_of(share, run->step)->other);
     }
     if (run->read < batch->nreads) {
         return need_begun(service, batch->read_sources[run->read]->owner);

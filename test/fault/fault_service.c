@@ -328,7 +328,7 @@ static void test_death(void **state) {
     double *killed_at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(killed_at != MAP_FAILED);
     uint64_t random = 99;
-    long count = soak_count(12, 300);
+    long count = soak_count(20, 500);
     for (long i = 0; i < count; i++) {
         body_traces_t traces = body_look();
         doom_t doom = {.victim = (uint32_t)body_below(&random, RANKS),
