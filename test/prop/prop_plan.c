@@ -10,6 +10,7 @@
 
 #include "oracle/oracle.h"
 #include "oracle/unit.h"
+#include "support/sanitizer.h"
 #include "support/soak.h"
 
 /* Seeds that once failed, and why. They belong to the generator in oracle/random.c as it is: when that
@@ -24,17 +25,6 @@ enum {
     SOAK_CASES = 100000,
     GROW_EVERY = 4,
 };
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
 
 /* ---- what was drawn ---- */
 

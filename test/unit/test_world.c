@@ -6,18 +6,8 @@
 #include <sys/stat.h>
 
 #include "multi/body.h"
+#include "support/sanitizer.h"
 #include "world/world.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
 
 /* --- arguments --------------------------------------------------------------------------------- */
 
