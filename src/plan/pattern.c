@@ -37,8 +37,8 @@ static bool side_same(const void *context, uint32_t id) {
     return ferry_layout_equal(key->layout, key->plan->sides[id].layout);
 }
 
-/* Lists the ranks that share a part (all coordinates on Replicate and Partial axes) and which of
- * them reduce together (those that differ on Partial axes only). */
+/* Lists the ranks that share a part (all coordinates on Replicate and Partial axes), and counts those
+ * that reduce together (they differ on Partial axes only). */
 static bool side_replicas(ferry_plan_t *plan, fy_side_t *side) {
     const ferry_layout_t *layout = side->layout;
     uint32_t n = 1;
@@ -49,23 +49,19 @@ static bool side_replicas(ferry_plan_t *plan, fy_side_t *side) {
     }
     side->nreplicas = n;
     side->replica = fy_arena_alloc(&plan->arena, n, sizeof *side->replica);
-    side->reduce_group = fy_arena_alloc(&plan->arena, n, sizeof *side->reduce_group);
-    if (side->replica == NULL || side->reduce_group == NULL) {
+    if (side->replica == NULL) {
         return false;
     }
     for (uint32_t i = 0; i < n; i++) {
         uint32_t rest = i;
         uint32_t offset = 0;
-        uint32_t group = 0;
         for (uint32_t a = layout->naxes; a-- > 0;) {
             ferry_placement_kind_t kind = layout->placements[a].kind;
             uint32_t at = kind != FERRY_SHARD ? rest % layout->axes[a].size : 0;
             rest /= kind != FERRY_SHARD ? layout->axes[a].size : 1;
             offset += at * layout->strides[a];
-            group += kind == FERRY_REPLICATE ? at * layout->strides[a] : 0;
         }
         side->replica[i] = offset;
-        side->reduce_group[i] = group;
     }
     return true;
 }

@@ -46,10 +46,8 @@ typedef struct fy_cross {
 /* A layout as the planner sees it: who shares a part. */
 typedef struct fy_side {
     ferry_layout_t *layout; /* the plan's own copy */
-    uint64_t hash;          /* of its content */
     uint32_t nreplicas;     /* ranks that hold the same parts */
     uint32_t *replica;      /* mesh offset of each of them */
-    uint32_t *reduce_group; /* of each: equal for members of one Partial group */
     uint32_t group_ranks;   /* members of one Partial group; 1: nothing is reduced */
     uint32_t spread;        /* which spread its holders belong to */
     uint32_t mesh;          /* number of its set of ranks */
