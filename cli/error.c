@@ -63,6 +63,8 @@ int cli_exit_code(ferry_status_t status) {
     case FERRY_IO:
     case FERRY_CHECK:
     case FERRY_STOPPED:
+    case FERRY_DEAD:
+    case FERRY_TIMEOUT:
         return CLI_EXIT_FAILED;
     }
     return CLI_EXIT_FAILED;

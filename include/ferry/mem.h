@@ -38,8 +38,9 @@ typedef struct ferry_mem_key {
  * for no bytes. */
 FERRY_API ferry_status_t ferry_mem_alloc(ferry_world_t *world, size_t bytes, void **memory_p,
                                          ferry_error_t *err);
-/* Gives the pages back at once; peers must be done with them. NULL is fine; any other pointer that
- * ferry_mem_alloc did not give is FERRY_INVALID. */
+/* Gives the pages back at once; peers must be done with them. In a world that has failed, where nobody
+ * knows that, the pages go when it has recovered. NULL is fine; any other pointer that ferry_mem_alloc
+ * did not give is FERRY_INVALID. */
 FERRY_API ferry_status_t ferry_mem_free(ferry_world_t *world, void *memory, ferry_error_t *err);
 /* Maps the pages of a piece of arena memory (this rank's or a peer's) now rather than at first touch,
  * which is what makes a first run slow. Advice: it changes no result. */

@@ -29,7 +29,9 @@ FERRY_BEGIN_DECLS
     X(VERSION, 8, "written by another version")                                                    \
     X(IO, 9, "input or output failed")                                                             \
     X(CHECK, 10, "the plan is wrong")                                                              \
-    X(STOPPED, 11, "stopped by the caller")
+    X(STOPPED, 11, "stopped by the caller")                                                        \
+    X(DEAD, 12, "a rank has died or left")                                                         \
+    X(TIMEOUT, 13, "a deadline has passed")
 
 typedef enum ferry_status {
 #define FERRY_STATUS_ENUM(name, number, text) FERRY_##name = (number),

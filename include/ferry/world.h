@@ -7,9 +7,9 @@
  *
  * Failure. Every wait has a deadline. A rank that dies, stays stopped or does not come in time fails
  * the world; so does ferry_world_fail. The first error wins, and every rank gets that very record: its
- * `rank` is where it was noticed and `peer` whom it blames, if anyone. A missed deadline and a stopped
- * rank are FERRY_IO with sys_errno ETIMEDOUT, a dead rank is FERRY_IO with ESRCH. After an agreed
- * failure all ranks may call ferry_world_recover and go on.
+ * `rank` is where it was noticed and `peer` whom it blames, if anyone. A rank that has died, or
+ * has left though others wait for it, is FERRY_DEAD; a missed deadline and a stopped rank are
+ * FERRY_TIMEOUT. After an agreed failure all ranks may call ferry_world_recover and go on.
  *
  * fork: a child that was forked by a rank has no part in the world. Every call says so.
  *
@@ -61,7 +61,7 @@ typedef ferry_status_t (*ferry_rank_fn_t)(ferry_world_t *world, void *context, f
 
 /* How a rank ended. */
 typedef struct ferry_rank_result {
-    ferry_status_t status; /* what its function returned; FERRY_IO when the process died */
+    ferry_status_t status; /* what its function returned; FERRY_DEAD when the process died */
     int32_t exit_code;     /* processes: as exited, else -1 */
     int32_t signal;        /* processes: the signal that killed it, or 0 */
     ferry_error_t error;   /* its record, when status is not FERRY_OK */

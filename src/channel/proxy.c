@@ -6,7 +6,6 @@
  * notices the failure of the world. */
 #include "channel/set.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
@@ -56,11 +55,7 @@ static ferry_status_t complete(ferry_channels_t *set, uint32_t peer, ferry_error
         if (deadline_ns == 0) {
             deadline_ns = fy_deadline_ns(set->world);
         } else if (fy_clock_ns() >= deadline_ns) {
-            ferry_status_t status = fy_fail(err, FERRY_IO, "nothing arrives");
-            if (err != NULL) {
-                err->sys_errno = ETIMEDOUT;
-            }
-            return status;
+            return fy_fail(err, FERRY_TIMEOUT, "nothing arrives");
         }
         (void)sched_yield();
     }

@@ -5,7 +5,8 @@
  * said nothing; one that is killed after it has said everything. broken_by works alike and is final.
  *
  * Recovery is two meetings of all ranks. After the first nobody is in any other call, so each rank
- * clears its own part of the exchanges, and rank 0 the error; after the second all may go on. */
+ * clears its own part of the exchanges and lets go of what it freed meanwhile, and rank 0 clears the
+ * error; after the second all may go on. */
 #include <string.h>
 
 #include "base/fail.h"
@@ -95,6 +96,7 @@ ferry_status_t ferry_world_recover(ferry_world_t *world, ferry_error_t *err) {
     uint64_t deadline_ns = fy_deadline_ns(world);
     FY_TRY(meet(world, deadline_ns, err));
     fy_exchange_reset(world);
+    fy_mem_drop_freed(world);
     if (world->rank == 0) {
         atomic_store_explicit(&world->space->control->failed_by, 0, memory_order_release);
     }

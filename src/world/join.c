@@ -195,7 +195,7 @@ static ferry_status_t listen_to(meeting_t *meeting, uint32_t index, ferry_error_
         return FERRY_OK;
     }
     if (guest->rank != FERRY_RANK_NONE) {
-        return fy_fail(err, FERRY_IO, "rank %" PRIu32 " went away before the world was complete",
+        return fy_fail(err, FERRY_DEAD, "rank %" PRIu32 " went away before the world was complete",
                        guest->rank);
     }
     if (got < (ssize_t)sizeof hello.magic ||
@@ -223,12 +223,11 @@ static ferry_status_t late(const meeting_t *meeting, ferry_error_t *err) {
     fy_text_t text;
     fy_text_init(&text, ranks, sizeof ranks);
     fy_text_ranks(&text, missing, count);
-    (void)fy_fail(err, FERRY_IO, "rank%s %s did not come to %s", count == 1 ? "" : "s", ranks,
+    (void)fy_fail(err, FERRY_TIMEOUT, "rank%s %s did not come to %s", count == 1 ? "" : "s", ranks,
                   meeting->path);
-    err->sys_errno = ETIMEDOUT;
     err->rank = 0;
     err->peer = count == 1 ? missing[0] : FERRY_RANK_NONE;
-    return FERRY_IO;
+    return FERRY_TIMEOUT;
 }
 
 /* Waits for what happens next at the door or with a guest. */
@@ -367,13 +366,10 @@ static ferry_status_t find_host(meeting_t *meeting, int *fd_p, ferry_error_t *er
             return fail_errno(err, number, "cannot connect to", meeting->path);
         }
         if (fy_clock_ns() >= meeting->deadline_ns) {
-            (void)fy_fail(err, FERRY_IO, "rank 0 did not come to %s", meeting->path);
-            if (err != NULL) {
-                err->sys_errno = ETIMEDOUT;
-                err->rank = meeting->ours.rank;
-                err->peer = 0;
-            }
-            return FERRY_IO;
+            ferry_status_t status =
+                fy_fail(err, FERRY_TIMEOUT, "rank 0 did not come to %s", meeting->path);
+            fy_error_ranks(err, meeting->ours.rank, 0);
+            return status;
         }
         struct timespec pause = {0, RETRY_MS * (long)MS};
         (void)nanosleep(&pause, NULL);
@@ -411,17 +407,14 @@ static ferry_status_t read_reply(const meeting_t *meeting, int fd, int *file_p,
     uint64_t deadline = meeting->deadline_ns;
     deadline = deadline == UINT64_MAX ? deadline : deadline + LINGER_MS * MS;
     if (!wait_for(fd, deadline)) {
-        (void)fy_fail(err, FERRY_IO, "rank 0 listens at %s but the world was not complete in time",
-                      meeting->path);
-        if (err != NULL) {
-            err->sys_errno = ETIMEDOUT;
-        }
-        return FERRY_IO;
+        return fy_fail(err, FERRY_TIMEOUT,
+                       "rank 0 listens at %s but the world was not complete in time",
+                       meeting->path);
     }
     ssize_t got = receive_reply(fd, &reply, file_p);
     size_t stable = offsetof(fy_reply_t, rank);
     if (got < (ssize_t)stable || memcmp(reply.magic, FY_HELLO_MAGIC, sizeof reply.magic) != 0) {
-        return fy_fail(err, FERRY_IO, "rank 0 went away from %s before the world was complete",
+        return fy_fail(err, FERRY_DEAD, "rank 0 went away from %s before the world was complete",
                        meeting->path);
     }
     if (reply.status != FERRY_OK) {

@@ -214,9 +214,8 @@ void fy_describe_death(const ferry_world_t *world, uint32_t rank, ferry_error_t 
             (void)snprintf(waited, sizeof waited, "; rank %u waited for it in %s", waiter, what);
         }
     }
-    (void)fy_fail(record_p, FERRY_IO, "rank %u is dead (%s)%s", rank,
+    (void)fy_fail(record_p, FERRY_DEAD, "rank %u is dead (%s)%s", rank,
                   life.how[0] != '\0' ? life.how : "nobody knows how", waited);
     record_p->rank = waiter != FERRY_RANK_NONE ? waiter : rank;
     record_p->peer = waiter != FERRY_RANK_NONE ? rank : FERRY_RANK_NONE;
-    record_p->sys_errno = ESRCH;
 }

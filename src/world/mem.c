@@ -84,7 +84,7 @@ static ferry_status_t alloc_piece(ferry_world_t *world, uint64_t bytes, uint64_t
     FY_TRY(fy_space_reserve(world->space, file_offset(world, at), whole, err));
     memmove(world->pieces + index + 1, world->pieces + index,
             (world->npieces - index) * sizeof *world->pieces);
-    world->pieces[index] = (fy_piece_t){at, whole};
+    world->pieces[index] = (fy_piece_t){at, whole, false};
     world->npieces++;
     *at_p = at;
     return FERRY_OK;
@@ -135,21 +135,41 @@ static bool in_arena(const ferry_world_t *world, uint32_t rank, const void *memo
     return address >= base && *at_p < world->space->control->arena_bytes;
 }
 
+static void drop_piece(ferry_world_t *world, size_t index) {
+    const fy_piece_t *piece = &world->pieces[index];
+    fy_space_punch(world->space, file_offset(world, piece->at), piece->bytes);
+    world->npieces--;
+    memmove(world->pieces + index, world->pieces + index + 1,
+            (world->npieces - index) * sizeof *world->pieces);
+}
+
+/* In a world that has failed others may not have heard of it yet, and write here still. */
 static ferry_status_t free_piece(ferry_world_t *world, const void *memory, ferry_error_t *err) {
     uint64_t at = 0;
     size_t index = world->npieces;
     if (in_arena(world, world->rank, memory, &at)) {
         index = find_piece(world, at);
     }
-    if (index == world->npieces || world->pieces[index].at != at) {
+    if (index == world->npieces || world->pieces[index].at != at || world->pieces[index].freed) {
         return fy_fail(err, FERRY_INVALID, "ferry_mem_free: rank %" PRIu32 " has no such memory",
                        world->rank);
     }
-    fy_space_punch(world->space, file_offset(world, at), world->pieces[index].bytes);
-    world->npieces--;
-    memmove(world->pieces + index, world->pieces + index + 1,
-            (world->npieces - index) * sizeof *world->pieces);
+    if (fy_world_agreed(world, NULL) != FERRY_OK) {
+        world->pieces[index].freed = true;
+    } else {
+        drop_piece(world, index);
+    }
     return FERRY_OK;
+}
+
+void fy_mem_drop_freed(ferry_world_t *world) {
+    (void)pthread_mutex_lock(&world->lock);
+    for (size_t i = world->npieces; i > 0; i--) {
+        if (world->pieces[i - 1].freed) {
+            drop_piece(world, i - 1);
+        }
+    }
+    (void)pthread_mutex_unlock(&world->lock);
 }
 
 ferry_status_t ferry_mem_free(ferry_world_t *world, void *memory, ferry_error_t *err) {
@@ -185,7 +205,7 @@ static ferry_status_t register_own_arena(ferry_world_t *world, uint64_t at, size
                                          ferry_error_t *err) {
     (void)pthread_mutex_lock(&world->lock);
     size_t index = find_piece(world, at);
-    bool inside = index < world->npieces &&
+    bool inside = index < world->npieces && !world->pieces[index].freed &&
                   bytes <= world->pieces[index].at + world->pieces[index].bytes - at;
     (void)pthread_mutex_unlock(&world->lock);
     if (!inside) {
@@ -272,15 +292,17 @@ void ferry_mem_populate(ferry_world_t *world, const ferry_mem_key_t *key) {
 static ferry_status_t fail_read(ferry_world_t *world, uint32_t peer, int number,
                                 ferry_error_t *err) {
     ferry_status_t status = FERRY_IO;
+    const char *text = "cannot read the memory of rank %" PRIu32;
     if (number == EPERM || number == ENOSYS || number == EACCES) {
         status = FERRY_UNSUPPORTED;
     } else if (number == EFAULT) {
         status = FERRY_INVALID;
+        text = "rank %" PRIu32 " registered memory that is not there";
+    } else if (number == ESRCH) {
+        status = FERRY_DEAD;
+        text = "rank %" PRIu32 " is dead; its memory cannot be read";
     }
-    (void)fy_fail(err, status,
-                  number == EFAULT ? "rank %" PRIu32 " registered memory that is not there"
-                                   : "cannot read the memory of rank %" PRIu32,
-                  peer);
+    (void)fy_fail(err, status, text, peer);
     fy_error_ranks(err, world->rank, peer);
     if (err != NULL) {
         err->sys_errno = number;

@@ -5,7 +5,6 @@
  * stopped does not count against the others. */
 #include "world/wait.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -90,19 +89,18 @@ static const char *awaited(const watch_t *watch, uint32_t culprit, char *buf, si
 }
 
 /* Complains of a rank: "<text>; rank 0 waited for it in barrier". */
-static ferry_status_t blame(const watch_t *watch, uint32_t culprit, int number, const char *text,
-                            ferry_error_t *err) {
+static ferry_status_t blame(const watch_t *watch, uint32_t culprit, ferry_status_t status,
+                            const char *text, ferry_error_t *err) {
     if (fy_counter_reached(watch->counter, watch->value)) {
         return FERRY_OK;
     }
     const fy_wait_t *wait = watch->wait;
     char name[32];
     ferry_error_t mine;
-    (void)fy_fail(&mine, FERRY_IO, "%s; rank %u waited%s in %s", text, wait->world->rank,
+    (void)fy_fail(&mine, status, "%s; rank %u waited%s in %s", text, wait->world->rank,
                   awaited(watch, culprit, name, sizeof name), wait->what);
     mine.rank = wait->world->rank;
     mine.peer = culprit;
-    mine.sys_errno = number;
     return settle(watch, &mine, err);
 }
 
@@ -119,19 +117,19 @@ static ferry_status_t blame_dead(const watch_t *watch, uint32_t culprit, const f
     (void)snprintf(text, sizeof text,
                    life->how[0] != '\0' ? "rank %u is dead (%s)" : "rank %u is dead", culprit,
                    life->how);
-    return blame(watch, culprit, ESRCH, text, err);
+    return blame(watch, culprit, FERRY_DEAD, text, err);
 }
 
 static ferry_status_t blame_stopped(const watch_t *watch, ferry_error_t *err) {
     char text[64];
     (void)snprintf(text, sizeof text, "rank %u is stopped", watch->wait->peer);
-    return blame(watch, watch->wait->peer, ETIMEDOUT, text, err);
+    return blame(watch, watch->wait->peer, FERRY_TIMEOUT, text, err);
 }
 
 static ferry_status_t blame_left(const watch_t *watch, ferry_error_t *err) {
     char text[64];
     (void)snprintf(text, sizeof text, "rank %u has left the world", watch->wait->peer);
-    return blame(watch, watch->wait->peer, ESRCH, text, err);
+    return blame(watch, watch->wait->peer, FERRY_DEAD, text, err);
 }
 
 static ferry_status_t look_at_peer(watch_t *watch, uint64_t now, ferry_error_t *err) {
@@ -200,7 +198,7 @@ static ferry_status_t late(watch_t *watch, ferry_error_t *err) {
     char text[192];
     if (wait->peer == FERRY_RANK_NONE) {
         (void)snprintf(text, sizeof text, "nobody came for %.3g s", seconds);
-        return blame(watch, FERRY_RANK_NONE, ETIMEDOUT, text, err);
+        return blame(watch, FERRY_RANK_NONE, FERRY_TIMEOUT, text, err);
     }
     fy_life_t life;
     wait->world->kind->look(wait->world, wait->peer, &life);
@@ -216,13 +214,13 @@ static ferry_status_t late(watch_t *watch, ferry_error_t *err) {
     if (life.life == FERRY_RANK_ABSENT) {
         (void)snprintf(text, sizeof text, "rank %u has not started for %.3g s", wait->peer,
                        seconds);
-        return blame(watch, wait->peer, ETIMEDOUT, text, err);
+        return blame(watch, wait->peer, FERRY_TIMEOUT, text, err);
     }
     char doing[96];
     say_what_it_does(wait, doing, sizeof doing);
     (void)snprintf(text, sizeof text, "rank %u is alive but has not arrived for %.3g s%s",
                    wait->peer, seconds, doing);
-    return blame(watch, wait->peer, ETIMEDOUT, text, err);
+    return blame(watch, wait->peer, FERRY_TIMEOUT, text, err);
 }
 
 static ferry_status_t failed(const watch_t *watch, ferry_error_t *err) {

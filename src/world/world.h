@@ -51,6 +51,7 @@ extern const fy_kind_t fy_kind_socket;
 typedef struct fy_piece {
     uint64_t at;
     uint64_t bytes;
+    bool freed; /* while the world had failed: it goes when the world recovers */
 } fy_piece_t;
 
 /* Who still has to read what lies in a half of the mailbox. */
@@ -87,10 +88,11 @@ struct ferry_world {
 
     fy_readable_t *readable; /* per rank */
 
-    pthread_mutex_t lock; /* of the two below and of slot.failure; never held across a wait */
+    pthread_mutex_t lock; /* of what is below and of slot.failure; never held across a wait */
     fy_piece_t *pieces;   /* ascending, apart */
     size_t npieces;
     size_t pieces_cap;
+    void *retired; /* what services have left in shared memory: service/flags.c */
 };
 
 static inline fy_slot_t *fy_world_slot(const ferry_world_t *world, uint32_t rank) {
@@ -137,6 +139,9 @@ ferry_status_t fy_world_agreed(const ferry_world_t *world, ferry_error_t *err);
 ferry_status_t fy_world_broken(const ferry_world_t *world, ferry_error_t *err);
 /* As ferry_world_fail, for a world that cannot recover. */
 ferry_status_t fy_world_break(ferry_world_t *world, const ferry_error_t *mine, ferry_error_t *err);
+
+/* mem.c: in a recovery, when nobody is in any other call. */
+void fy_mem_drop_freed(ferry_world_t *world);
 
 /* group.c */
 void fy_exchange_reset(ferry_world_t *world);

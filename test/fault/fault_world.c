@@ -91,14 +91,14 @@ static ferry_status_t killed(ferry_world_t *world, void *context, ferry_error_t 
     }
     double begin = body_seconds();
     ferry_status_t status = chatter(world, plot->seed, err);
-    EXPECT(status == FERRY_IO && err->sys_errno == ESRCH);
+    EXPECT(status == FERRY_DEAD);
     EXPECT(body_seconds() - begin < 2.0 + (double)plot->after_us / 1e6);
     ferry_error_t broken = FERRY_ERROR_INIT;
-    EXPECT(ferry_world_recover(world, &broken) == FERRY_IO);
+    EXPECT(ferry_world_recover(world, &broken) == FERRY_DEAD);
     char text[64];
     (void)snprintf(text, sizeof text, "the world is broken: rank %u is dead", plot->victim);
     EXPECT(strstr(broken.text, text) != NULL);
-    EXPECT(ferry_group_barrier(ferry_world_group(world), NULL) == FERRY_IO);
+    EXPECT(ferry_group_barrier(ferry_world_group(world), NULL) == FERRY_DEAD);
     return status;
 }
 
@@ -112,7 +112,7 @@ static void expect_death(const ferry_rank_result_t *results, uint32_t size, uint
         if (rank == victim) {
             continue;
         }
-        if (results[rank].status != FERRY_IO || strstr(error->text, text) == NULL) {
+        if (results[rank].status != FERRY_DEAD || strstr(error->text, text) == NULL) {
             fail_msg("rank %u: status %d, \"%s\"", rank, (int)results[rank].status, error->text);
         }
         assert_string_equal(error->text, first->text); /* one record for all */
@@ -133,7 +133,7 @@ static void test_killed(void **state) {
         body_kind_t kind = trial % 3 == 2 ? AS_SOCKET : AS_PROCESSES;
         ferry_rank_result_t results[8];
         ferry_error_t err = FERRY_ERROR_INIT;
-        assert_int_equal(run_as(kind, size, killed, &plot, NULL, results, &err), FERRY_IO);
+        assert_int_equal(run_as(kind, size, killed, &plot, NULL, results, &err), FERRY_DEAD);
         assert_int_equal(results[plot.victim].signal, SIGKILL);
         if (results[plot.victim == 0 ? 1 : 0].status == FERRY_CHECK) {
             fail_msg("trial %ld: %s", trial, results[plot.victim == 0 ? 1 : 0].error.text);
@@ -159,7 +159,7 @@ static ferry_status_t leaves(ferry_world_t *world, void *context, ferry_error_t 
         return FERRY_OK;
     }
     ferry_status_t status = chatter(world, 1, err);
-    EXPECT(status == FERRY_IO && err->peer == plot->victim);
+    EXPECT(status == FERRY_DEAD && err->peer == plot->victim);
     EXPECT(strstr(err->text, "rank 1 has left the world") != NULL);
     return FERRY_OK;
 }
@@ -173,14 +173,15 @@ static void test_ended(void **state) {
         plot_t plot = {.victim = 1, .exit_code = code};
         char how[32];
         (void)snprintf(how, sizeof how, " (exited with code %d)", code);
-        assert_int_equal(ferry_world_run_processes(3, exits, &plot, NULL, results, &err), FERRY_IO);
+        assert_int_equal(ferry_world_run_processes(3, exits, &plot, NULL, results, &err),
+                         FERRY_DEAD);
         assert_int_equal(results[1].exit_code, code);
         expect_death(results, 3, 1, how);
     }
     plot_t plot = {.victim = 1};
     for (int kind = 0; kind < 2; kind++) {
         assert_int_equal(run_as((body_kind_t)kind, 3, leaves, &plot, NULL, results, &err),
-                         FERRY_IO);
+                         FERRY_DEAD);
         for (int rank = 0; rank < 3; rank++) {
             assert_string_equal(results[rank].error.text, "");
         }
@@ -197,7 +198,7 @@ static ferry_status_t stops(ferry_world_t *world, void *context, ferry_error_t *
     }
     double begin = body_seconds();
     ferry_status_t status = chatter(world, 1, err);
-    EXPECT(status == FERRY_IO && err->sys_errno == ETIMEDOUT && err->peer == plot->victim);
+    EXPECT(status == FERRY_TIMEOUT && err->peer == plot->victim);
     EXPECT(strstr(err->text, "rank 2 is stopped") != NULL);
     EXPECT(body_seconds() - begin < 2.5);
     EXPECT(ferry_world_rank_life(world, 2) == FERRY_RANK_STOPPED);
@@ -252,7 +253,8 @@ static void test_stopped(void **state) {
     plot_t plot = {.victim = 2};
     ferry_rank_result_t results[3];
     ferry_error_t err;
-    assert_int_equal(ferry_world_run_processes(3, stops, &plot, &params, results, &err), FERRY_IO);
+    assert_int_equal(ferry_world_run_processes(3, stops, &plot, &params, results, &err),
+                     FERRY_TIMEOUT);
     assert_non_null(strstr(err.text, "rank 2 is stopped; rank "));
     assert_string_equal(results[0].error.text, results[1].error.text);
     assert_int_equal(results[2].signal, SIGKILL); /* what is left is not left behind */

@@ -119,7 +119,7 @@ static inline void body_reap(pid_t pid, ferry_rank_result_t *result) {
     result->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     result->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     if (result->signal != 0) {
-        result->status = FERRY_IO;
+        result->status = FERRY_DEAD;
     }
 }
 
