@@ -21,11 +21,15 @@ test: build  ## all tests: release, with ASan and UBSan, and with TSan what has 
 	@tools/bootstrap test
 	@tools/run-tests -j $(JOBS)
 
-bench: build  ## measure the planner and the copies against their limits and against other libraries
+# All three run, whichever misses its targets.
+bench: build  ## measure planner, kernels and copies against their limits and against other libraries
 	@tools/bootstrap test
 	@tools/bootstrap peers || echo 'bench: goes on without the peers that are not installed'
-	python3 bench/plan_bench.py --ferry build/ferry
-	build/ferry bench --peers --check-targets
+	@missed=0; set -x; \
+	python3 bench/plan_bench.py --ferry build/ferry || missed=1; \
+	build/release/bench/kernel_bench --check-targets || missed=1; \
+	build/ferry bench --peers --check-targets || missed=1; \
+	exit $$missed
 
 lint: build  ## format, static analysis, layers, headers, exported symbols
 	@tools/bootstrap lint

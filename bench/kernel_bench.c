@@ -1,12 +1,12 @@
 /* kernel_bench.c - kernels against the fastest contiguous copy of the same moment.
  *
- *   kernel_bench [--json] [--threads N] [--mib M] [--only TEXT]
+ *   kernel_bench [--json] [--threads N] [--mib M] [--only TEXT] [--check-targets]
  *
  * Two threads (unless told) share every copy. All pages are there before the clock runs. Each round times
  * every way of copying contiguous memory (memcpy, streaming stores, rep movsb: code of this file, none
  * of the library's) and then every case; a case's figure is the median over 7 rounds of its bytes read
- * plus written, and its ratio is to the best of the contiguous medians. Exit code 1 when a case misses its
- * target, 2 when something failed. */
+ * plus written, and its ratio is to the best of the contiguous medians. Exit code 2 when something failed
+ * and, with --check-targets, 1 when a case misses its target. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,9 +30,10 @@ typedef struct options {
     uint32_t threads;
     uint64_t bytes; /* of a target */
     const char *only;
+    bool check_targets;
 } options_t;
 
-static options_t options = {false, 2, UINT64_C(256) << 20, NULL};
+static options_t options = {false, 2, UINT64_C(256) << 20, NULL, false};
 
 static void *source_memory; /* twice options.bytes */
 static void *target_memory; /* the same */
@@ -348,8 +349,11 @@ static void read_options(int argc, char **argv) {
             options.bytes = strtoull(argv[++i], NULL, 10) << 20;
         } else if (strcmp(argv[i], "--only") == 0 && more) {
             options.only = argv[++i];
+        } else if (strcmp(argv[i], "--check-targets") == 0) {
+            options.check_targets = true;
         } else {
-            fprintf(stderr, "usage: kernel_bench [--json] [--threads N] [--mib M] [--only TEXT]\n");
+            fprintf(stderr, "usage: kernel_bench [--json] [--threads N] [--mib M] [--only TEXT] "
+                            "[--check-targets]\n");
             exit(2);
         }
     }
@@ -396,5 +400,5 @@ int main(int argc, char **argv) {
     for (size_t c = 0; c < ncases; c++) {
         ferry_copy_batch_destroy(cases[c].batch);
     }
-    return reached ? 0 : 1;
+    return reached || !options.check_targets ? 0 : 1;
 }

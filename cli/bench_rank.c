@@ -146,6 +146,7 @@ static ferry_status_t keep(bench_rank_t *me, ferry_error_t *err) {
     ferry_copy_service_params_t params = FERRY_COPY_SERVICE_PARAMS_INIT;
     params.sharing = (uint32_t)me->job->sharing;
     params.paths = me->bench->pipeline ? FERRY_PATH_PIPELINE : 0;
+    bench_log_attach(me->job->logs, me->rank, &params);
     bench_begin(&me->lane->steps[BENCH_KEEP]);
     ferry_status_t status = ferry_copy_service_create(me->group, &params, &me->service, err);
     if (status == FERRY_OK) {

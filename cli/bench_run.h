@@ -8,14 +8,12 @@
 #ifndef CLI_BENCH_RUN_H
 #define CLI_BENCH_RUN_H
 
-#include <ferry/service.h>
-
 #include "../bench/cases.h"
+#include "bench_log.h"
 #include "bench_progress.h"
 
 enum {
     BENCH_ROUNDS_MAX = 1000,
-    BENCH_RANKS_MAX = 16,
     BENCH_LIMIT_NAME_MAX = 48,
 };
 
@@ -61,6 +59,7 @@ typedef struct bench_job {
     ferry_work_sharing_t sharing;
     const bench_progress_t *progress; /* told by rank 0 */
     bench_board_t *board;
+    bench_log_t *logs; /* NULL: nobody asks for single steps */
 } bench_job_t;
 
 /* The latency case: one 4 KiB tensor from rank 0 to rank 1. */

@@ -99,6 +99,7 @@ static ferry_status_t run(tiny_t *tiny, ferry_world_t *world, ferry_error_t *err
     }
     ferry_copy_service_params_t params = FERRY_COPY_SERVICE_PARAMS_INIT;
     params.sharing = tiny->job->sharing;
+    bench_log_attach(tiny->job->logs, tiny->rank, &params);
     bench_begin(&tiny->lane->steps[BENCH_KEEP]);
     status = ferry_copy_service_create(ferry_world_group(world), &params, &tiny->service, err);
     if (status == FERRY_OK) {

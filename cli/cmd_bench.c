@@ -168,10 +168,12 @@ static ferry_status_t run_case(const asked_t *asked, size_t index, const cli_out
         job.progress = &progress;
         status = bench_board_create(&job.board, err);
     }
-    if (status != FERRY_OK) {
-        return status;
+    if (status == FERRY_OK && asked->trace != NULL) {
+        status = bench_logs_create(&job.logs, err);
     }
-    status = bench_run(&job, err);
+    if (status == FERRY_OK) {
+        status = bench_run(&job, err);
+    }
     if (status == FERRY_OK) {
         bench_figures_read(&job, figures_p);
         bench_trace_add(trace, &job);
@@ -182,6 +184,7 @@ static ferry_status_t run_case(const asked_t *asked, size_t index, const cli_out
             bench_progress_end(&progress);
         }
     }
+    bench_logs_destroy(job.logs);
     bench_board_destroy(job.board);
     return status;
 }
@@ -309,6 +312,8 @@ static const cli_option_t options[] = {
     {.name = "trace",
      .argument = "FILE",
      .text = "write what happened when, for Perfetto or chrome://tracing",
+     .more = "Every rank has its rows: phases and rounds, and one for each kind of step (copy, "
+             "read, pack, put, unpack, wait).",
      .complete = CLI_FILE},
     {.name = "json", .text = "print one JSON object (docs/formats/bench-json.md)"},
     {.name = "quiet", .text = "no progress on standard error"},

@@ -103,21 +103,33 @@ typedef enum ferry_pipeline_step {
     FERRY_STEP_PUT = 1,
     FERRY_STEP_UNPACK = 2,
     FERRY_STEP_SELF = 3,
+    FERRY_STEP_COPY = 4, /* from here on: of copy services (service.h) */
+    FERRY_STEP_HELP = 5, /* a copy that was another rank's to do */
+    FERRY_STEP_READ = 6,
+    FERRY_STEP_WAIT = 7, /* of the pipeline, too */
 } ferry_pipeline_step_t;
 
+#define FERRY_TRACE_WAIT_NS UINT64_C(5000) /* shorter waits are not told */
+
+/* A step that has ended. A put lasts from the first byte that is written to the peer's slot until the
+ * peer is told; where a batch is packed straight into that slot, the pack lies within its put. */
 typedef struct ferry_pipeline_event {
     ferry_pipeline_step_t step;
-    uint32_t rank; /* of the world */
-    uint32_t peer; /* of the world */
-    uint32_t round;
-    uint32_t slot; /* 0 or 1 */
+    uint32_t rank;  /* of the world */
+    uint32_t peer;  /* of the world; whom a helper helps; FERRY_RANK_NONE: a wait for no one rank */
+    uint32_t round; /* of the pipeline; of copies and reads: how many of the list came before */
+    uint32_t slot;  /* 0 or 1: of the receiver; of the sender where it packs into a send slot */
     uint64_t bytes;
     uint64_t begin_ns; /* CLOCK_MONOTONIC */
     uint64_t end_ns;
 } ferry_pipeline_event_t;
 
+/* "pack" and so on; NULL when there is no such step. */
+FERRY_API const char *ferry_pipeline_step_name(uint32_t step);
+
 /* Writes the event as one JSON object of a Chrome trace (Perfetto reads it too) into buf, always
- * terminated when cap > 0; a row per rank. Returns the length that the whole text has. */
+ * terminated when cap > 0; the rank is the process of the trace, the step its thread. Returns the
+ * length that the whole text has. */
 FERRY_API size_t ferry_pipeline_event_json(const ferry_pipeline_event_t *event, char *buf,
                                            size_t cap);
 
@@ -141,6 +153,7 @@ typedef struct ferry_pipeline_hooks {
     void *copy_queue;
     void *pack_events[2];
     void *unpack_events[2];
+    /* What a launcher does later on its queue is not in its step. */
     void (*trace)(void *context, const ferry_pipeline_event_t *event);
 } ferry_pipeline_hooks_t;
 

@@ -8,8 +8,10 @@
  * from source to target where one of the two ranks can address both (direct), a read across
  * processes where the stretches are long enough (read), or staging through slots (pipeline.h). Both
  * ends say what they have before a byte moves, and every mistake in that (an id without its other end,
- * or twice; shapes or dtypes that do not fit; a view outside its memory; targets that overlap) is one
- * error, the same on all ranks; the next run works as if nothing had been.
+ * or twice; shapes or dtypes that do not fit; a view outside its memory; a target that overlaps another
+ * or a source of its rank) is one error, the same on all ranks; the next run works as if nothing had
+ * been. A move within a rank onto the very same view is allowed. Each rank looks at its own views only:
+ * memory that ranks share as threads of one process is theirs to keep apart.
  *
  * A failure while bytes move (a dead or late rank, ferry_copy_cancel) is a failure of the world: all
  * ranks get the same record. What targets hold is unknown then, and others may still be reading or
@@ -33,6 +35,7 @@
 
 #include <stdbool.h>
 
+#include <ferry/pipeline.h>
 #include <ferry/view.h>
 #include <ferry/world.h>
 
@@ -57,7 +60,8 @@ typedef enum ferry_work_sharing {
         2, /* ranks of other processes, too: they write into this rank's targets */
 } ferry_work_sharing_t;
 
-/* Equal on all ranks of the group; ferry_copy_service_create compares. */
+/* Equal on all ranks of the group, but for the thread and the trace; ferry_copy_service_create
+ * compares. */
 typedef struct ferry_copy_service_params {
     size_t size;      /* sizeof(ferry_copy_service_params_t) */
     uint32_t paths;   /* ways that may be taken between ranks; 0: all. The pipeline is always
@@ -70,10 +74,15 @@ typedef struct ferry_copy_service_params {
     uint64_t staging_bytes; /* hard limit of this rank's slots; 0: none */
     uint32_t copy_flags;    /* of kernel.h: FERRY_COPY_SATURATE and the like */
     bool progress_thread;   /* a thread of the service drives what is started */
+    /* Told of every step of this rank when it has ended (pack, put, unpack, each part of a copy, each
+     * read, waits of FERRY_TRACE_WAIT_NS and more), by the thread that drives the run. It must make no
+     * call to the service. NULL: nobody looks at the clock. */
+    void (*trace)(void *context, const ferry_pipeline_event_t *event);
+    void *trace_context;
 } ferry_copy_service_params_t;
 
 #define FERRY_COPY_SERVICE_PARAMS_INIT                                                             \
-    { sizeof(ferry_copy_service_params_t), 0, 0, 0, 0, 0, 0, false }
+    { sizeof(ferry_copy_service_params_t), 0, 0, 0, 0, 0, 0, false, NULL, NULL }
 
 #define FERRY_READ_RUN_BYTES 8192
 
@@ -93,17 +102,31 @@ typedef struct ferry_copy_result {
     uint64_t bytes_pipeline;
     uint64_t bytes_helped;  /* that this rank copied for others */
     uint64_t staging_bytes; /* slots of this rank */
+    uint32_t rounds;        /* of the pipeline */
 } ferry_copy_result_t;
 
-/* Waits for no other rank; a kept batch that still runs is cancelled. Some bytes of shared memory, less
- * than a page for 60 ranks, stay until the world ends, since others may be looking there. NULL is
- * fine. */
+/* What a service is like. */
+typedef struct ferry_copy_traits {
+    bool needs_barrier;     /* run returns before all others are done with this rank's memory */
+    bool contiguous;        /* few views without gaps, of one dtype at both ends, suit it best */
+    uint32_t copy_flags;    /* how it casts: FERRY_COPY_SATURATE or 0 */
+    uint64_t staging_bytes; /* that it holds now */
+    bool direct;            /* ranks may look at each other's memory where they can address it */
+} ferry_copy_traits_t;
+
+/* Waits for no other rank; a kept batch that still runs is cancelled. One page of shared memory stays,
+ * since others may be looking there; it is freed with the next service that this rank makes or closes
+ * after all others have closed this one, or when the world ends. NULL is fine. */
 FERRY_API void ferry_copy_service_close(ferry_copy_service_t *service);
 
 FERRY_API const char *ferry_copy_service_name(const ferry_copy_service_t *service);
 /* True when run returns before all other ranks are done with this rank's memory, so that the caller
  * has to add a barrier. False for the built-in service. */
 FERRY_API bool ferry_copy_service_needs_barrier(const ferry_copy_service_t *service);
+FERRY_API void ferry_copy_service_traits(const ferry_copy_service_t *service,
+                                         ferry_copy_traits_t *traits_p);
+FERRY_API ferry_group_t *
+ferry_copy_service_group(const ferry_copy_service_t *service); /* borrowed */
 /* FERRY_OK, or why the service cannot run now. */
 FERRY_API ferry_status_t ferry_copy_service_check(ferry_copy_service_t *service,
                                                   ferry_error_t *err);

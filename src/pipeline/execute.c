@@ -140,11 +140,11 @@ static ferry_status_t fill_slot(fy_pipeline_t *run, uint32_t n, ferry_error_t *e
     const ferry_pipeline_hooks_t *hooks = &run->hooks;
     const ferry_pipeline_batch_t *batch = send_of(run, run->put);
     void *slot = run->slots->peers[batch->peer].slots[n % 2];
-    uint32_t index = run->sent % 2;
     if (hooks->put == NULL) {
-        FY_TRY(launch_pack(run, run->put, slot, index, err));
-        return sync_event(run, hooks->pack_events[index], err);
+        FY_TRY(launch_pack(run, run->put, slot, n % 2, err));
+        return sync_event(run, hooks->pack_events[n % 2], err);
     }
+    uint32_t index = run->sent % 2;
     FY_TRY(sync_event(run, hooks->pack_events[index], err));
     return hooks->put(hooks->context, batch->peer, slot, run->slots->send[index], batch->bytes,
                       hooks->send_queue, err);
@@ -154,10 +154,10 @@ static ferry_status_t put_batch(fy_pipeline_t *run, ferry_error_t *err) {
     const ferry_pipeline_batch_t *batch = send_of(run, run->put);
     uint32_t n = number_of(run, batch->peer, batch->sequence);
     ferry_error_t mine = FERRY_ERROR_INIT;
+    uint64_t begin_ns = now(run);
     if (fill_slot(run, n, &mine) != FERRY_OK) {
         return tell(run, &mine, run->put, batch->peer, err);
     }
-    uint64_t begin_ns = now(run);
     fy_counter_set(&run->slots->peers[batch->peer].flags->arrived[n % 2], n + 1);
     trace(run, FERRY_STEP_PUT, run->put, batch->peer, n % 2, batch->bytes, begin_ns);
     run->sent++;
@@ -265,7 +265,12 @@ ferry_status_t fy_pipeline_await(fy_pipeline_t *run, uint64_t deadline_ns, ferry
                    send ? run->put : run->recv);
     uint32_t peer = ferry_group_world_rank(run->slots->group, condition.peer);
     fy_wait_t wait = {run->slots->world, peer, what, deadline_ns};
-    return fy_wait_until_at_least(condition.counter, condition.value, &wait, err);
+    uint64_t begin_ns = now(run);
+    FY_TRY(fy_wait_until_at_least(condition.counter, condition.value, &wait, err));
+    if (now(run) - begin_ns >= FERRY_TRACE_WAIT_NS) {
+        trace(run, FERRY_STEP_WAIT, send ? run->put : run->recv, condition.peer, 0, 0, begin_ns);
+    }
+    return FERRY_OK;
 }
 
 ferry_status_t fy_pipeline_step(fy_pipeline_t *run, bool wait, bool *moved_p, ferry_error_t *err) {
@@ -347,21 +352,29 @@ ferry_status_t ferry_pipeline_execute(ferry_slots_t *slots, const ferry_pipeline
 
 /* --- trace ------------------------------------------------------------------------------------- */
 
+const char *ferry_pipeline_step_name(uint32_t step) {
+    static const char *const names[] = {"pack", "put",  "unpack", "self",
+                                        "copy", "help", "read",   "wait"};
+    return step < sizeof names / sizeof names[0] ? names[step] : NULL;
+}
+
 size_t ferry_pipeline_event_json(const ferry_pipeline_event_t *event, char *buf, size_t cap) {
-    static const char *const names[] = {"pack", "put", "unpack", "self"};
     fy_text_t text;
     fy_text_init(&text, buf, cap);
     uint32_t step = (uint32_t)event->step;
+    uint64_t length_ns = event->end_ns - event->begin_ns;
+    const char *name = ferry_pipeline_step_name(step);
     fy_text_printf(&text,
-                   "{\"name\":\"%s\",\"cat\":\"pipeline\",\"ph\":\"X\",\"pid\":%" PRIu32
+                   "{\"name\":\"%s\",\"cat\":\"step\",\"ph\":\"X\",\"pid\":%" PRIu32
                    ",\"tid\":%" PRIu32 ",\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64 ".%03u,",
-                   step <= FERRY_STEP_SELF ? names[step] : "?", event->rank, step,
-                   event->begin_ns / 1000, (unsigned)(event->begin_ns % 1000),
-                   (event->end_ns - event->begin_ns) / 1000,
-                   (unsigned)((event->end_ns - event->begin_ns) % 1000));
-    fy_text_printf(&text,
-                   "\"args\":{\"peer\":%" PRIu32 ",\"round\":%" PRIu32 ",\"slot\":%" PRIu32
-                   ",\"bytes\":%" PRIu64 "}}",
-                   event->peer, event->round, event->slot, event->bytes);
+                   name != NULL ? name : "?", event->rank, step, event->begin_ns / 1000,
+                   (unsigned)(event->begin_ns % 1000), length_ns / 1000,
+                   (unsigned)(length_ns % 1000));
+    fy_text_printf(&text, "\"args\":{");
+    if (event->peer != FERRY_RANK_NONE) {
+        fy_text_printf(&text, "\"peer\":%" PRIu32 ",", event->peer);
+    }
+    fy_text_printf(&text, "\"round\":%" PRIu32 ",\"slot\":%" PRIu32 ",\"bytes\":%" PRIu64 "}}",
+                   event->round, event->slot, event->bytes);
     return text.length;
 }

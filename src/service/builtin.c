@@ -103,7 +103,9 @@ static void set_defaults(fy_builtin_t *service) {
 
 static void builtin_close(void *state) {
     fy_builtin_t *service = state;
-    /* The flags stay: others may still look whether this rank is done. */
+    if (service->flags[service->me] != NULL) {
+        fy_flags_leave(service);
+    }
     ferry_slots_destroy(service->slots);
     fy_free(service->flags);
     fy_free(service);
@@ -115,9 +117,11 @@ static ferry_status_t exchange_flags(fy_builtin_t *service, ferry_error_t *err) 
     mine.error = (ferry_error_t)FERRY_ERROR_INIT;
     mine.params = service->params;
     void *memory = NULL;
+    fy_flags_sweep(service->world);
     (void)make_flags(service, &memory, &mine);
     made_t *all = fy_alloc(service->size, sizeof *all);
     if (all == NULL) {
+        (void)ferry_mem_free(service->world, memory, NULL);
         (void)fy_fail_nomem(&mine.error, "a copy service");
         return ferry_world_fail(service->world, &mine.error, err);
     }
@@ -127,6 +131,7 @@ static ferry_status_t exchange_flags(fy_builtin_t *service, ferry_error_t *err) 
     }
     fy_free(all);
     if (status != FERRY_OK) {
+        service->flags[service->me] = NULL; /* nothing to leave */
         (void)ferry_mem_free(service->world, memory, NULL);
     }
     return status;
@@ -337,7 +342,10 @@ static ferry_status_t builtin_step(void *state, void *batch, bool begin, bool wa
         FY_TRY(catch_up(service, err));
         FY_TRY(fy_run_begin(service, batch, err));
     }
-    FY_TRY(fy_run_step(service, wait, done_p, err));
+    ferry_error_t mine = FERRY_ERROR_INIT;
+    if (fy_run_step(service, wait, done_p, &mine) != FERRY_OK) {
+        return ferry_world_fail(service->world, &mine, err); /* what only this rank met, too */
+    }
     if (*done_p) {
         *result_p = ((const fy_batch_t *)batch)->result;
         result_p->bytes_helped = service->run.helped_bytes;
@@ -352,6 +360,13 @@ static ferry_status_t builtin_run(void *state, const ferry_copy_list_t *list, vo
     return builtin_step(state, batch, true, true, &done, result_p, err);
 }
 
+static void builtin_traits(const void *state, ferry_copy_traits_t *traits_p) {
+    const fy_builtin_t *service = state;
+    traits_p->copy_flags = service->params.copy_flags & FERRY_COPY_SATURATE;
+    traits_p->direct = (service->params.paths & FERRY_PATH_DIRECT) != 0;
+    traits_p->staging_bytes = service->slots != NULL ? ferry_slots_staging(service->slots) : 0;
+}
+
 static const ferry_copy_service_ops_t builtin_ops = {
     .size = sizeof(ferry_copy_service_ops_t),
     .name = FY_SERVICE_NAME,
@@ -363,6 +378,7 @@ static const ferry_copy_service_ops_t builtin_ops = {
     .release = builtin_release,
     .run = builtin_run,
     .step = builtin_step,
+    .traits = builtin_traits,
 };
 
 ferry_status_t ferry_copy_service_create(ferry_group_t *group,

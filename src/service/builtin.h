@@ -6,6 +6,7 @@
  *   prepare.c   pairs become kernel batches, reads and rounds
  *   run.c       moves the bytes
  *   read.c      reads across processes
+ *   flags.c     when the flags of a closed service may be freed
  *   builtin.c   the table, and the exchange between ranks
  *
  * Ranks are told as members of the group everywhere but in error records. */
@@ -38,6 +39,11 @@ typedef struct fy_rank_flags {
     alignas(64) fy_counter_t parts; /* of its shared batches, done by whomever */
     alignas(64) _Atomic uint64_t claim; /* run << 32 | the next part that nobody has taken */
     _Atomic uint64_t open;              /* run << 32 | parts whose sources have begun */
+    _Atomic uint32_t left;              /* members that have closed the service */
+    /* For the rank itself, once it has closed: */
+    uint32_t size; /* of the group */
+    uint32_t generation;
+    struct fy_rank_flags *next;
 } fy_rank_flags_t;
 
 /* --- what is said ------------------------------------------------------------------------------ */
@@ -152,6 +158,11 @@ typedef struct fy_builtin {
     fy_run_t run;
 } fy_builtin_t;
 
+/* flags.c */
+void fy_flags_leave(const fy_builtin_t *service);
+/* Frees what may be freed of earlier services. */
+void fy_flags_sweep(ferry_world_t *world);
+
 /* publish.c */
 ferry_status_t fy_publish(fy_builtin_t *service, const ferry_copy_list_t *list, fy_writer_t *blob,
                           ferry_error_t *err);
@@ -165,7 +176,8 @@ ferry_status_t fy_publish_read(fy_builtin_t *service, const ferry_blobs_t *blobs
 /* overlap.c */
 ferry_status_t fy_views_overlap(const ferry_view_t *a, const ferry_view_t *b, bool *overlap_p,
                                 ferry_error_t *err);
-/* No two of this rank's receives touch one byte. */
+/* No two of this rank's receives touch one byte, nor a receive and a send, but for a move of a view
+ * onto itself. */
 ferry_status_t fy_check_targets(const ferry_copy_list_t *list, uint32_t rank, ferry_error_t *err);
 
 /* pairs.c: pairs in the order of their task ids; the same on all ranks. */

@@ -6,6 +6,7 @@
  * for each x_k in every view that people make. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "service/builtin.h"
@@ -105,7 +106,7 @@ ferry_status_t fy_views_overlap(const ferry_view_t *a, const ferry_view_t *b, bo
     int answer = solve(&search, 0, distance);
     if (answer < 0) {
         return fy_fail(err, FERRY_UNSUPPORTED,
-                       "cannot tell whether two targets overlap: their strides are too odd");
+                       "cannot tell whether two views overlap: their strides are too odd");
     }
     *overlap_p = answer == 1;
     return FERRY_OK;
@@ -116,6 +117,7 @@ ferry_status_t fy_views_overlap(const ferry_view_t *a, const ferry_view_t *b, bo
 typedef struct span {
     uintptr_t low;
     uintptr_t high;
+    uintptr_t reach; /* the highest end of this span and those before it, once they are sorted */
     size_t index;
 } span_t;
 
@@ -160,29 +162,100 @@ static ferry_status_t check_spans(const ferry_copy_list_t *list, const span_t *s
     return FERRY_OK;
 }
 
+/* *any_p: the view has bytes. */
+static ferry_status_t span_of(const ferry_view_t *view, size_t index, span_t *span_p, bool *any_p,
+                              ferry_error_t *err) {
+    int64_t low = 0;
+    int64_t high = 0;
+    FY_TRY(ferry_view_extent(view, &low, &high, err));
+    uintptr_t data = (uintptr_t)view->data;
+    *span_p = (span_t){data + (uintptr_t)low, data + (uintptr_t)high, 0, index};
+    *any_p = high > low;
+    return FERRY_OK;
+}
+
+static void sort_spans(span_t *spans, size_t count) {
+    if (count > 0) {
+        qsort(spans, count, sizeof *spans, by_low);
+    }
+    uintptr_t reach = 0;
+    for (size_t i = 0; i < count; i++) {
+        reach = spans[i].high > reach ? spans[i].high : reach;
+        spans[i].reach = reach;
+    }
+}
+
+static bool same_view(const ferry_view_t *a, const ferry_view_t *b) {
+    return a->data == b->data && a->dtype == b->dtype && a->ndim == b->ndim &&
+           memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0 &&
+           memcmp(a->strides, b->strides, a->ndim * sizeof *a->strides) == 0;
+}
+
+static ferry_status_t check_pair(const ferry_copy_op_t *send, const ferry_copy_op_t *recv,
+                                 uint32_t rank, ferry_error_t *err) {
+    /* Both ends of a transfer on one rank: it moves within the rank, here onto itself. */
+    if (send->task_id == recv->task_id && same_view(&send->view, &recv->view)) {
+        return FERRY_OK;
+    }
+    bool overlap = false;
+    FY_TRY(fy_views_overlap(&send->view, &recv->view, &overlap, err));
+    if (overlap) {
+        return fy_fail(err, FERRY_MISMATCH,
+                       "%s: rank %" PRIu32 ": the target of task id %" PRIu64
+                       " overlaps the source of task id %" PRIu64,
+                       FY_SERVICE_NAME, rank, recv->task_id, send->task_id);
+    }
+    return FERRY_OK;
+}
+
+/* The targets that end behind the source's begin and begin before its end; the last of these first. */
+static ferry_status_t check_source(const ferry_copy_list_t *list, const span_t *spans, size_t count,
+                                   size_t index, uint32_t rank, ferry_error_t *err) {
+    const ferry_copy_op_t *send = &list->sends[index];
+    span_t source;
+    bool any = false;
+    FY_TRY(span_of(&send->view, index, &source, &any, err));
+    size_t low = 0;
+    size_t high = any ? count : 0;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (spans[middle].low < source.high) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (size_t i = low; i > 0 && spans[i - 1].reach > source.low; i--) {
+        if (spans[i - 1].high > source.low) {
+            FY_TRY(check_pair(send, &list->recvs[spans[i - 1].index], rank, err));
+        }
+    }
+    return FERRY_OK;
+}
+
+static ferry_status_t check_all(const ferry_copy_list_t *list, span_t *spans, uint32_t rank,
+                                ferry_error_t *err) {
+    size_t count = 0;
+    for (size_t i = 0; i < list->nrecvs; i++) {
+        bool any = false;
+        FY_TRY(check_own(&list->recvs[i], i, rank, err));
+        FY_TRY(span_of(&list->recvs[i].view, i, &spans[count], &any, err));
+        count += any ? 1 : 0;
+    }
+    sort_spans(spans, count);
+    FY_TRY(check_spans(list, spans, count, rank, err));
+    for (size_t i = 0; i < list->nsends; i++) {
+        FY_TRY(check_source(list, spans, count, i, rank, err));
+    }
+    return FERRY_OK;
+}
+
 ferry_status_t fy_check_targets(const ferry_copy_list_t *list, uint32_t rank, ferry_error_t *err) {
     span_t *spans = fy_alloc(list->nrecvs, sizeof *spans);
     if (spans == NULL) {
         return fy_fail_nomem(err, "looking at targets");
     }
-    ferry_status_t status = FERRY_OK;
-    size_t count = 0;
-    for (size_t i = 0; i < list->nrecvs && status == FERRY_OK; i++) {
-        int64_t low = 0;
-        int64_t high = 0;
-        status = check_own(&list->recvs[i], i, rank, err);
-        if (status == FERRY_OK) {
-            status = ferry_view_extent(&list->recvs[i].view, &low, &high, err);
-        }
-        if (status == FERRY_OK && high > low) {
-            uintptr_t data = (uintptr_t)list->recvs[i].view.data;
-            spans[count++] = (span_t){data + (uintptr_t)low, data + (uintptr_t)high, i};
-        }
-    }
-    if (status == FERRY_OK && count > 0) {
-        qsort(spans, count, sizeof *spans, by_low);
-        status = check_spans(list, spans, count, rank, err);
-    }
+    ferry_status_t status = check_all(list, spans, rank, err);
     fy_free(spans);
     return status;
 }

@@ -345,6 +345,7 @@ static ferry_status_t make_rounds(const builder_t *builder, const ferry_schedule
     }
     batch->pipeline.rounds = rounds;
     batch->pipeline.nrounds = nrounds;
+    batch->result.rounds = nrounds;
     batch->pipeline.received = received;
     return FERRY_OK;
 }

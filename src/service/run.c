@@ -32,6 +32,8 @@ ferry_status_t fy_run_begin(fy_builtin_t *service, fy_batch_t *batch, ferry_erro
         if (fy_pipeline_begin(&run->pipe, service->slots, &batch->pipeline, &mine) != FERRY_OK) {
             return ferry_world_fail(service->world, &mine, err);
         }
+        run->pipe.hooks.context = service->params.trace_context;
+        run->pipe.hooks.trace = service->params.trace;
     }
     service->number++;
     fy_rank_flags_t *flags = service->flags[service->me];
@@ -44,15 +46,46 @@ ferry_status_t fy_run_begin(fy_builtin_t *service, fy_batch_t *batch, ferry_erro
     return FERRY_OK;
 }
 
+/* --- trace ------------------------------------------------------------------------------------- */
+
+static uint64_t trace_clock(const fy_builtin_t *service) {
+    return service->params.trace != NULL ? fy_clock_ns() : 0;
+}
+
+static void trace(const fy_builtin_t *service, ferry_pipeline_step_t step, uint32_t member,
+                  uint32_t round, uint64_t bytes, uint64_t begin_ns) {
+    if (service->params.trace == NULL) {
+        return;
+    }
+    bool one = member != FERRY_RANK_NONE;
+    ferry_pipeline_event_t event = {.step = step,
+                                    .rank = ferry_world_rank(service->world),
+                                    .peer = one ? ferry_group_world_rank(service->group, member)
+                                                : FERRY_RANK_NONE,
+                                    .round = round,
+                                    .bytes = bytes,
+                                    .begin_ns = begin_ns,
+                                    .end_ns = fy_clock_ns()};
+    service->params.trace(service->params.trace_context, &event);
+}
+
 /* --- copies ------------------------------------------------------------------------------------ */
 
 static const fy_work_t *work_of(const fy_share_t *share, uint32_t step) {
     return &share->works[share->steps[step].work];
 }
 
-static ferry_status_t run_step(const fy_share_t *share, uint32_t step, ferry_error_t *err) {
+/* A step of a member's share. */
+static ferry_status_t run_step(const fy_builtin_t *service, uint32_t member, uint32_t step,
+                               ferry_error_t *err) {
+    const fy_share_t *share = &service->run.batch->shares[member];
     const fy_work_t *work = work_of(share, step);
-    return ferry_copy_batch_run(work->copies, share->steps[step].part, work->nparts, err);
+    uint64_t begin_ns = trace_clock(service);
+    FY_TRY(ferry_copy_batch_run(work->copies, share->steps[step].part, work->nparts, err));
+    bool own = member == service->me;
+    trace(service, own ? FERRY_STEP_COPY : FERRY_STEP_HELP, own ? work->other : member, step,
+          work->bytes / work->nparts, begin_ns);
+    return FERRY_OK;
 }
 
 /* Has everybody begun that the next step of this rank's share needs? */
@@ -92,10 +125,9 @@ static void open_parts(fy_builtin_t *service) {
 
 static ferry_status_t run_claimed(fy_builtin_t *service, uint32_t member, uint32_t step,
                                   ferry_error_t *err) {
-    const fy_share_t *share = &service->run.batch->shares[member];
-    FY_TRY(run_step(share, step, err));
+    FY_TRY(run_step(service, member, step, err));
     if (member != service->me) {
-        const fy_work_t *work = work_of(share, step);
+        const fy_work_t *work = work_of(&service->run.batch->shares[member], step);
         service->run.helped_bytes += work->bytes / work->nparts;
     }
     fy_counter_add(&service->flags[member]->parts, 1);
@@ -113,7 +145,7 @@ static ferry_status_t copy_own(fy_builtin_t *service, bool *moved_p, ferry_error
         return *moved_p ? run_claimed(service, service->me, step, err) : FERRY_OK;
     }
     *moved_p = may_step(service);
-    return *moved_p ? run_step(share, run->step++, err) : FERRY_OK;
+    return *moved_p ? run_step(service, service->me, run->step++, err) : FERRY_OK;
 }
 
 /* One part of somebody else's. */
@@ -140,11 +172,14 @@ static ferry_status_t read_next(fy_builtin_t *service, bool *moved_p, ferry_erro
     if (*moved_p) {
         const fy_end_t *source = batch->read_sources[run->read];
         ferry_error_t mine = FERRY_ERROR_INIT;
+        uint64_t begin_ns = trace_clock(service);
         if (fy_read_view(service->world, &batch->read_targets[run->read], source, &mine) !=
             FERRY_OK) {
             fy_error_ranks(&mine, ferry_world_rank(service->world), source->key.rank);
             return ferry_world_fail(service->world, &mine, err);
         }
+        trace(service, FERRY_STEP_READ, source->owner, (uint32_t)run->read, source->bytes,
+              begin_ns);
         run->read++;
     }
     return FERRY_OK;
@@ -289,7 +324,12 @@ static ferry_status_t wait_for(fy_builtin_t *service, const need_t *need, uint64
                         ? FERRY_RANK_NONE
                         : ferry_group_world_rank(service->group, need->member);
     fy_wait_t wait = {service->world, peer, need->what, deadline_ns};
-    return fy_wait_until_at_least(need->counter, need->value, &wait, err);
+    uint64_t begin_ns = trace_clock(service);
+    FY_TRY(fy_wait_until_at_least(need->counter, need->value, &wait, err));
+    if (trace_clock(service) - begin_ns >= FERRY_TRACE_WAIT_NS) {
+        trace(service, FERRY_STEP_WAIT, need->member, 0, 0, begin_ns);
+    }
+    return FERRY_OK;
 }
 
 /* A run that is only tested must see failures, too: of the world at once, of a rank now and then. */

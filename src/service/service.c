@@ -86,6 +86,18 @@ bool ferry_copy_service_needs_barrier(const ferry_copy_service_t *service) {
     return service != NULL && service->ops->needs_barrier;
 }
 
+ferry_group_t *ferry_copy_service_group(const ferry_copy_service_t *service) {
+    return service->group;
+}
+
+void ferry_copy_service_traits(const ferry_copy_service_t *service, ferry_copy_traits_t *traits_p) {
+    *traits_p = (ferry_copy_traits_t){.needs_barrier = service->ops->needs_barrier,
+                                      .contiguous = service->ops->contiguous};
+    if (service->ops->traits != NULL) {
+        service->ops->traits(service->state, traits_p);
+    }
+}
+
 ferry_status_t ferry_copy_service_check(ferry_copy_service_t *service, ferry_error_t *err) {
     FY_NEED(service, err);
     return ferry_world_check(ferry_group_world(service->group), err);
@@ -193,6 +205,11 @@ static ferry_status_t run_now(ferry_kept_batch_t *batch, ferry_copy_result_t *re
     return FERRY_OK;
 }
 
+void fy_service_drop(ferry_copy_service_t *service) {
+    service->sends.count = 0;
+    service->recvs.count = 0;
+}
+
 ferry_status_t ferry_copy_service_run(ferry_copy_service_t *service, ferry_copy_result_t *result_p,
                                       ferry_error_t *err) {
     FY_NEED(service, err);
@@ -212,8 +229,7 @@ ferry_status_t ferry_copy_service_keep(ferry_copy_service_t *service, ferry_kept
     FY_TRY(idle(service, err));
     ferry_kept_batch_t *batch = fy_alloc(1, sizeof *batch);
     if (batch == NULL) { /* the others are in keep, which is collective */
-        service->sends.count = 0;
-        service->recvs.count = 0;
+        fy_service_drop(service);
         ferry_error_t mine = FERRY_ERROR_INIT;
         (void)fy_fail_nomem(&mine, "a kept batch");
         return ferry_world_fail(ferry_group_world(service->group), &mine, err);
@@ -352,17 +368,22 @@ static ferry_status_t under_way(const ferry_kept_batch_t *batch, ferry_error_t *
     return FERRY_OK;
 }
 
-ferry_status_t ferry_kept_batch_test(ferry_kept_batch_t *batch, bool *done_p, ferry_error_t *err) {
-    FY_NEED(batch, err);
-    FY_NEED(done_p, err);
+ferry_status_t fy_kept_test(ferry_kept_batch_t *batch, bool *done_p, ferry_copy_result_t *result_p,
+                            ferry_error_t *err) {
     FY_TRY(under_way(batch, err));
     advance(batch);
     bool ended = atomic_load_explicit(&batch->state, memory_order_acquire) == FY_KEPT_ENDED;
     if (ended) {
-        FY_TRY(collect(batch, NULL, err));
+        FY_TRY(collect(batch, result_p, err));
     }
     *done_p = ended;
     return FERRY_OK;
+}
+
+ferry_status_t ferry_kept_batch_test(ferry_kept_batch_t *batch, bool *done_p, ferry_error_t *err) {
+    FY_NEED(batch, err);
+    FY_NEED(done_p, err);
+    return fy_kept_test(batch, done_p, NULL, err);
 }
 
 ferry_status_t ferry_kept_batch_wait(ferry_kept_batch_t *batch, ferry_copy_result_t *result_p,

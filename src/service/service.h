@@ -62,6 +62,12 @@ void fy_driver_wait(ferry_copy_service_t *service, ferry_kept_batch_t *batch);
 /* Runs a batch to its end and writes down how it ended. */
 void fy_kept_finish(ferry_kept_batch_t *batch);
 
+/* ferry_kept_batch_test that also gives the result, once done. */
+ferry_status_t fy_kept_test(ferry_kept_batch_t *batch, bool *done_p, ferry_copy_result_t *result_p,
+                            ferry_error_t *err);
+/* Forgets what is queued. */
+void fy_service_drop(ferry_copy_service_t *service);
+
 /* As ferry_copy_service_create_on, with or without a thread. */
 ferry_status_t fy_service_create(const ferry_copy_service_ops_t *ops, ferry_group_t *group,
                                  const void *config, bool thread, ferry_copy_service_t **service_p,

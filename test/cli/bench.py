@@ -82,25 +82,134 @@ def check_case(case):
         equal((paths["direct"], case["readv_gbps"]), (case["bytes"], None), f"{name}: direct")
 
 
-def check_trace(path):
-    trace = json.loads(path.read_text())
-    events = trace["traceEvents"]
-    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
-    equal(list(names.values()), CASES, "a process of the trace for each case")
-    for pid, case in names.items():
-        mine = [event for event in events if event["pid"] == pid]
-        rows = {event["tid"]: event["args"]["name"] for event in mine if event["name"] == "thread_name"}
+class Trace:
+    """The events of a trace file, with times as whole nanoseconds."""
+
+    def __init__(self, path):
+        self.events = json.loads(path.read_text())["traceEvents"]
+        for event in self.events:
+            if event["ph"] == "X":
+                event["begin"] = round(event["ts"] * 1000)
+                event["end"] = event["begin"] + round(event["dur"] * 1000)
+        self.processes = self.names("process_name", "pid")
+        self.pids = {name: pid for pid, name in self.processes.items()}
+        equal(len(self.pids), len(self.processes), "each process has its own name")
+        self.rows = self.names("thread_name", "pid", "tid")
+
+    def names(self, what, *key):
+        """What the rows of the trace are called; each is named once."""
+        found = [event for event in self.events if event["name"] == what]
+        named = {tuple(event[k] for k in key) if key[1:] else event[key[0]]: event["args"]["name"] for event in found}
+        equal(len(named), len(found), f"{what}: named once")
+        return named
+
+    def phases(self, process, case):
+        """The phases of a case in a process, by name; the case itself is one of them."""
+        mine = [event for event in self.events if event["ph"] == "X" and event["pid"] == self.pids[process] and
+                self.rows[event["pid"], event["tid"]] == "phases"]
+        whole = [event for event in mine if event["name"] == case]
+        equal(len(whole), 1, f"{process}: {case} is there once")
+        return {event["name"]: event for event in mine if inside(event, whole[0])}
+
+    def steps(self, case):
+        """The steps of all ranks in a case, in the order in which they began."""
+        found = []
         for rank in range(RANKS[case]):
-            equal(rows.get(rank), f"rank {rank}", f"{case}: row {rank}")
-            done = {event["name"] for event in mine if event["ph"] == "X" and event["tid"] == rank}
-            check({"keep", "cold run", "round 1", "round 2"} <= done, f"{case}: rank {rank} did {done}")
-        for event in mine:
-            check(event["ph"] == "M" or (event["dur"] > 0 and event["ts"] > 0), f"{case}: {event}")
+            whole = self.phases(f"rank {rank}", case)[case]
+            found += [event for event in self.events if event["ph"] == "X" and event["pid"] == rank and
+                      self.rows[rank, event["tid"]] != "phases" and inside(event, whole)]
+        return sorted(found, key=lambda event: event["begin"])
+
+
+def inside(event, whole):
+    return whole["begin"] <= event["begin"] and event["end"] <= whole["end"]
+
+
+def named(steps, *names):
+    return [step for step in steps if step["name"] in names]
+
+
+def moved(steps, *names):
+    return sum(step["args"]["bytes"] for step in named(steps, *names))
+
+
+def check_slots(steps, ranks, case):
+    """Into each slot of each receiver goes a put, then comes its unpack, and so on, whoever sends."""
+    for rank in range(ranks):
+        for slot in 0, 1:
+            puts = [put for put in named(steps, "put") if put["args"]["peer"] == rank and put["args"]["slot"] == slot]
+            unpacks = [step for step in named(steps, "unpack") if step["pid"] == rank and step["args"]["slot"] == slot]
+            where = f"{case}: slot {slot} of rank {rank}"
+            equal([put["pid"] for put in puts], [step["args"]["peer"] for step in unpacks], f"{where}: senders in order")
+            check(len(puts) > 1, f"{where} is used again")
+            for put, unpack, after in zip(puts, unpacks, puts[1:] + [None]):
+                check(put["begin"] <= unpack["begin"], f"{where}: {unpack} before its {put}")
+                check(after is None or unpack["end"] <= after["begin"], f"{where}: {after} before the end of {unpack}")
+
+
+def check_steps(trace, case):
+    """What the ranks did adds up to what has to move in 5 runs (cold, warm, 2 rounds, check)."""
+    name, ranks = case["name"], RANKS[case["name"]]
+    runs = 1 + 200 + 2 * 1000 if name == "tiny" else 5
+    steps = trace.steps(name)
+    for step in steps:
+        equal(step["name"], trace.rows[step["pid"], step["tid"]], f"{name}: a row for each kind of step")
+        args = step["args"]
+        check(args["slot"] in (0, 1) and args["round"] >= 0 and args["bytes"] >= 0, f"{name}: {step}")
+        check(step["name"] == "wait" or 0 <= args["peer"] < ranks, f"{name}: {step}")
+        check(step["name"] != "wait" or step["dur"] >= 5, f"{name}: {step}")
+    # A part of a copy says its share of the whole, rounded down; a batch fills whole lines of its slot.
+    for way, kinds in ("direct", ("copy", "help")), ("read", ("read",)), ("pipeline", ("unpack",)):
+        wanted = runs * case["paths"][way]
+        got = moved(steps, *kinds)
+        check(abs(got - wanted) <= 0.02 * wanted, f"{name}: {way} of {wanted} bytes, and {kinds} of {got}")
+    equal(moved(steps, "put"), moved(steps, "unpack"), f"{name}: what is put is unpacked")
+    equal(moved(steps, "put"), moved(steps, "pack"), f"{name}: what is put was packed")
+    check(case["helped_bytes"] == 0 or named(steps, "help"), f"{name}: helpers are seen")
+    if case["paths"]["pipeline"] > 0:
+        for kind in "pack", "put", "unpack":
+            equal({step["pid"] for step in named(steps, kind)}, set(range(ranks)), f"{name}: {kind} of every rank")
+        check_slots(steps, ranks, name)
+
+
+def check_trace(path, cases):
+    trace = Trace(path)
+    equal(sorted(trace.processes.values()),
+          sorted([f"rank {i}" for i in range(max(RANKS.values()))] + ["limit", "process_vm_readv"]),
+          "a process of the trace for each rank")
+    for rank in range(max(RANKS.values())):
+        equal(trace.processes.get(rank), f"rank {rank}", "the number of a rank is that of its process")
+    for event in trace.events:
+        check(event["ph"] == "M" or (event["ph"] == "X" and event["dur"] > 0 and event["ts"] > 0), f"{event}")
+    for case in cases:
+        for rank in range(RANKS[case["name"]]):
+            done = set(trace.phases(f"rank {rank}", case["name"]))
+            check({"keep", "cold run", "round 1", "round 2"} <= done, f"{case['name']}: rank {rank} did {done}")
+        check_steps(trace, case)
+    steps = sum(event.get("cat") == "step" for event in trace.events)
+    equal(sum(len(trace.steps(case)) for case in CASES), steps, "every step is in a case")
     # Ours and the limit take turns.
-    rounds = {(event["tid"], event["name"]): event for event in events
-              if event["pid"] == 0 and event["name"].startswith("round")}
-    order = [rounds[key]["ts"] for key in ((0, "round 1"), (2, "round 1"), (0, "round 2"), (2, "round 2"))]
-    equal(order, sorted(order), "rounds are interleaved")
+    ours, limit = trace.phases("rank 0", "row-col-2"), trace.phases("limit", "row-col-2")
+    turns = [lane[name]["begin"] for name in ("round 1", "round 2") for lane in (ours, limit)]
+    equal(turns, sorted(turns), "rounds are interleaved")
+
+
+def overlap():
+    """While one rank packs or unpacks, others do."""
+    if len(os.sched_getaffinity(0)) < 2:
+        print("skipped: on one core nothing happens at once")
+        return
+    path = folder / "trace.json"
+    plan_json("bench", "row-col-4-pipeline", "--scale", "0.1", "--rounds", "2", "--trace", path)
+    # How much they overlap depends on who else uses the machine; one after the other, nobody would.
+    every = Trace(path).steps("row-col-4-pipeline")
+    steps = named(every, "pack", "unpack")
+    for rank in range(4):
+        mine = [step for step in steps if step["pid"] == rank]
+        check(any(one["begin"] < other["end"] and other["begin"] < one["end"]
+                  for one in mine for other in steps if other["pid"] != rank), f"rank {rank} works beside others")
+    check_slots(every, 4, "a larger pipeline")
+    path.unlink()
 
 
 def all_cases():
@@ -111,7 +220,7 @@ def all_cases():
     check(isinstance(value["targets_met"], bool) and isinstance(value["isa"], str), "the rest of the root")
     for case in value["cases"]:
         check_case(case)
-    check_trace(path)
+    check_trace(path, value["cases"])
     path.unlink()
 
 
@@ -235,6 +344,7 @@ def killed(number):
 shared = set(os.listdir("/dev/shm"))
 os.environ["FERRY_TEST_MARK"] = f"{os.getpid()}.all"
 all_cases()
+overlap()
 sharing()
 texts()
 bars()

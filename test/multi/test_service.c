@@ -23,6 +23,7 @@ typedef struct bench {
     float *target;
     ferry_view_t from;
     ferry_view_t to;
+    float own[COUNT]; /* memory that is not shared */
 } bench_t;
 
 /* Submits this rank's part of a mistake. */
@@ -156,6 +157,59 @@ static ferry_status_t target_folds(bench_t *bench, ferry_error_t *err) {
     return FERRY_OK;
 }
 
+/* Rank 1 receives into what it sends on. */
+static ferry_status_t source_overwritten(bench_t *bench, ferry_error_t *err) {
+    ferry_view_t last = view_1d(bench->source + COUNT - 1, FERRY_F32, 1);
+    if (bench->me == 0) {
+        SEND(&last, NONE, 1, 7);
+    } else if (bench->me == 1) {
+        SEND(&bench->from, NONE, 2, 8);
+        RECV(&last, 0, 7);
+    } else if (bench->me == 2) {
+        RECV(&bench->to, 1, 8);
+    }
+    return FERRY_OK;
+}
+
+static ferry_status_t own_source_overwritten(bench_t *bench, ferry_error_t *err) {
+    ferry_view_t rows = view_1d(bench->own, FERRY_F32, COUNT / 2);
+    rows.strides[0] = 2; /* every second element is the source, every third the target */
+    ferry_view_t thirds = view_1d(bench->own + 1, FERRY_F32, COUNT / 3);
+    thirds.strides[0] = 3;
+    if (bench->me == 2) {
+        SEND(&rows, NONE, 0, 7);
+        RECV(&thirds, 1, 8);
+    } else if (bench->me == 1) {
+        ferry_view_t third = view_1d(bench->source, FERRY_F32, COUNT / 3);
+        SEND(&third, NONE, 2, 8);
+    } else if (bench->me == 0) {
+        ferry_view_t half = view_1d(bench->target, FERRY_F32, COUNT / 2);
+        RECV(&half, 2, 7);
+    }
+    return FERRY_OK;
+}
+
+/* Onto itself, but not quite: by one element, or as another dtype. */
+static ferry_status_t moved_by_one(bench_t *bench, ferry_error_t *err) {
+    ferry_view_t from = view_1d(bench->own, FERRY_F32, COUNT - 1);
+    ferry_view_t to = view_1d(bench->own + 1, FERRY_F32, COUNT - 1);
+    if (bench->me == 1) {
+        SEND(&from, NONE, 1, 7);
+        RECV(&to, 1, 7);
+    }
+    return FERRY_OK;
+}
+
+static ferry_status_t cast_in_place(bench_t *bench, ferry_error_t *err) {
+    ferry_view_t from = view_1d(bench->source, FERRY_BF16, COUNT);
+    ferry_view_t to = view_1d(bench->source, FERRY_F16, COUNT);
+    if (bench->me == 0) {
+        SEND(&from, NONE, 0, 7);
+        RECV(&to, 0, 7);
+    }
+    return FERRY_OK;
+}
+
 static ferry_status_t local_without_id(bench_t *bench, ferry_error_t *err) {
     if (bench->me == 1) {
         SEND(&bench->from, NONE, 1, FERRY_TASK_NONE);
@@ -189,6 +243,14 @@ static const mistake_t mistakes[] = {
     {"outside its memory", outside, FERRY_INVALID, "send 0, task id 7", 0},
     {"targets overlap", targets_overlap, FERRY_MISMATCH,
      "rank 1: the targets of task ids 7 and 8 overlap", 1},
+    {"a source is overwritten", source_overwritten, FERRY_MISMATCH,
+     "rank 1: the target of task id 7 overlaps the source of task id 8", 1},
+    {"an own source is overwritten", own_source_overwritten, FERRY_MISMATCH,
+     "rank 2: the target of task id 8 overlaps the source of task id 7", 2},
+    {"moved by one", moved_by_one, FERRY_MISMATCH,
+     "rank 1: the target of task id 7 overlaps the source of task id 7", 1},
+    {"cast in place", cast_in_place, FERRY_MISMATCH,
+     "rank 0: the target of task id 7 overlaps the source of task id 7", 0},
     {"a target folds", target_folds, FERRY_MISMATCH, "has two elements at one address", 1},
     {"local without id", local_without_id, FERRY_MISMATCH,
      "ferry copy service: rank 1: local send 0 has no task id", 1},
@@ -270,6 +332,48 @@ static ferry_status_t mistakes_body(ferry_world_t *world, void *context, ferry_e
     }
     ferry_copy_service_close(bench.service);
     return FERRY_OK;
+}
+
+/* What is no mistake: a move onto itself, and a source and a target that lie between each other. */
+static ferry_status_t in_place_body(ferry_world_t *world, void *context, ferry_error_t *err) {
+    bench_t opened = {0};
+    bench_t *bench = &opened;
+    uint32_t next = (ferry_world_rank(world) + 1) % RANKS;
+    uint32_t last = (ferry_world_rank(world) + RANKS - 1) % RANKS;
+    GOOD(open_bench(world, bench, err));
+    GOOD(ferry_copy_service_create(ferry_world_group(world), context, &bench->service, err));
+    for (int i = 0; i < COUNT; i++) {
+        bench->source[i] = (float)(bench->me * COUNT) + (float)i;
+        bench->own[i] = (float)i;
+    }
+    ferry_view_t even = view_1d(bench->source, FERRY_F32, COUNT / 2);
+    even.strides[0] = 2;
+    ferry_view_t odd = even;
+    odd.data = bench->source + 1;
+    ferry_view_t own = view_1d(bench->own, FERRY_F32, COUNT);
+    SEND(&even, NONE, next, 10 + bench->me);
+    RECV(&odd, last, 10 + last);
+    SEND(&own, NONE, bench->me, 20 + bench->me);
+    RECV(&own, bench->me, 20 + bench->me);
+    GOOD(ferry_copy_service_run(bench->service, NULL, err));
+    for (int i = 0; i < COUNT; i++) {
+        uint32_t from = i % 2 == 0 ? bench->me : last;
+        EXPECT(bench->source[i] == (float)(from * COUNT) + (float)(i - i % 2));
+        EXPECT(bench->own[i] == (float)i);
+    }
+    ferry_copy_service_close(bench->service);
+    return FERRY_OK;
+}
+
+static void test_in_place(void **state) {
+    (void)state;
+    ferry_copy_service_params_t params = FERRY_COPY_SERVICE_PARAMS_INIT;
+    for (int kind = 0; kind < BODY_KINDS; kind++) {
+        params.paths = 0;
+        run_well((body_kind_t)kind, RANKS, in_place_body, &params, NULL);
+        params.paths = FERRY_PATH_PIPELINE;
+        run_well((body_kind_t)kind, RANKS, in_place_body, &params, NULL);
+    }
 }
 
 static void test_mistakes(void **state) {
@@ -424,9 +528,9 @@ static ferry_status_t late_body(ferry_world_t *world, void *context, ferry_error
         if (bench.me == 0) {
             GOOD(ferry_copy_submit_send(bench.service, &bench.from, FERRY_DTYPE_NONE, 1, 7, err));
         }
-        EXPECT(ferry_copy_service_run(bench.service, NULL, &found) == FERRY_IO);
-        EXPECT(found.sys_errno == ETIMEDOUT && found.peer == 1);
-        EXPECT(ferry_copy_service_check(bench.service, &found) == FERRY_IO);
+        EXPECT(ferry_copy_service_run(bench.service, NULL, &found) == FERRY_TIMEOUT);
+        EXPECT(found.peer == 1);
+        EXPECT(ferry_copy_service_check(bench.service, &found) == FERRY_TIMEOUT);
     } else {
         while (ferry_world_check(world, &found) == FERRY_OK) {
             body_sleep(0.01);
@@ -531,7 +635,7 @@ static ferry_status_t tested_late_body(ferry_world_t *world, void *context, ferr
         status = bench.me == 0 ? ferry_kept_batch_test(batch, &done, &found)
                                : ferry_world_check(world, &found);
     }
-    EXPECT(status == FERRY_IO && found.peer == 1 && found.sys_errno == ETIMEDOUT);
+    EXPECT(status == FERRY_TIMEOUT && found.peer == 1);
     GOOD(ferry_world_recover(world, err));
     ferry_kept_batch_destroy(batch);
     ferry_copy_service_close(bench.service);
@@ -668,11 +772,11 @@ static void test_own_table(void **state) {
 int main(void) {
     (void)alarm(200);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mistakes),     cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_group),        cmocka_unit_test(test_late),
-        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_tested_late),
-        cmocka_unit_test(test_sharing),      cmocka_unit_test(test_own_table),
-        cmocka_unit_test(test_unprivileged),
+        cmocka_unit_test(test_mistakes),    cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_group),
+        cmocka_unit_test(test_late),        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_tested_late), cmocka_unit_test(test_sharing),
+        cmocka_unit_test(test_own_table),   cmocka_unit_test(test_unprivileged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

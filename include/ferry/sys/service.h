@@ -30,11 +30,12 @@ typedef struct ferry_copy_list {
     size_t nrecvs;
 } ferry_copy_list_t;
 
-/* May be NULL: submit, prepare, release, step. */
+/* May be NULL: submit, prepare, release, step, traits. */
 typedef struct ferry_copy_service_ops {
     size_t size;        /* sizeof(ferry_copy_service_ops_t) */
     const char *name;   /* for messages */
     bool needs_barrier; /* ferry_copy_service_needs_barrier */
+    bool contiguous; /* it is at its best with few views without gaps, of one dtype at both ends */
     ferry_status_t (*create)(ferry_group_t *group, const void *config, void **state_p,
                              ferry_error_t *err);
     void (*close)(void *state);
@@ -52,6 +53,8 @@ typedef struct ferry_copy_service_ops {
      * others. Without it a batch that is started runs at its first test. */
     ferry_status_t (*step)(void *state, void *batch, bool begin, bool wait, bool *done_p,
                            ferry_copy_result_t *result_p, ferry_error_t *err);
+    /* Fills in what the table cannot know: staging_bytes, copy_flags, direct. */
+    void (*traits)(const void *state, ferry_copy_traits_t *traits_p);
 } ferry_copy_service_ops_t;
 
 /* A service on the table. `config` goes to create. */
