@@ -24,14 +24,18 @@
 FERRY_BEGIN_DECLS
 
 /* Part of the input hash: plans of different planners are never mixed. */
-#define FERRY_PLANNER_VERSION 1
+#define FERRY_PLANNER_VERSION 2
 /* Version of the binary form; another one is refused with FERRY_VERSION. */
 #define FERRY_PLAN_FORMAT_VERSION 1
 
-/* Fields of a task id, from the top: tensor, target rank, piece. */
-#define FERRY_TASK_TENSOR_BITS 24
+/* Fields of a task id, from the top: tensor, target rank, piece, payload. A plan's ids have payload 0;
+ * a transfer that carries several payloads gives each an id of its own with FERRY_TASK_PAYLOAD. */
+#define FERRY_TASK_TENSOR_BITS 20
 #define FERRY_TASK_RANK_BITS 20
 #define FERRY_TASK_PIECE_BITS 20
+#define FERRY_TASK_PAYLOAD_BITS 4
+
+#define FERRY_TASK_PAYLOAD(task_id, payload) ((task_id) | (uint64_t)(payload))
 
 typedef struct ferry_plan ferry_plan_t;
 

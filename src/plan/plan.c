@@ -121,8 +121,10 @@ uint64_t ferry_plan_ntransfers(const ferry_plan_t *plan) {
 /* Fills in the box-th box of a move: one segment per dim, last dim fastest. */
 static void box_of(const fy_pattern_t *pattern, const fy_move_t *move, const uint32_t *pairs,
                    uint64_t box, ferry_transfer_t *out) {
-    out->task_id = (uint64_t)move->tensor << (FERRY_TASK_RANK_BITS + FERRY_TASK_PIECE_BITS) |
-                   (uint64_t)move->target << FERRY_TASK_PIECE_BITS | (move->piece + box);
+    out->task_id =
+        (((uint64_t)move->tensor << FERRY_TASK_RANK_BITS | move->target) << FERRY_TASK_PIECE_BITS |
+         (move->piece + box))
+        << FERRY_TASK_PAYLOAD_BITS;
     out->tensor = move->tensor;
     out->source = move->source;
     out->target = move->target;

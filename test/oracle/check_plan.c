@@ -28,8 +28,7 @@ static bool check_transfer(const orc_case_t *c, const ferry_transfer_t *x) {
                         c->ntensors);
     }
     const orc_tensor_t *tensor = &c->tensors[x->tensor];
-    uint64_t id = (uint64_t)x->tensor << (FERRY_TASK_RANK_BITS + FERRY_TASK_PIECE_BITS) |
-                  (uint64_t)x->target << FERRY_TASK_PIECE_BITS | x->piece;
+    uint64_t id = (uint64_t)x->tensor << 44 | (uint64_t)x->target << 24 | (uint64_t)x->piece << 4;
     uint64_t elements = orc_tensor_scale(tensor);
     for (uint32_t d = 0; d < x->ndim; d++) {
         elements *= x->extent[d];
