@@ -3,6 +3,10 @@
  *
  * The program is linked with --wrap, so that the library's calls of malloc come here. */
 #include <stdlib.h>
+#include <unistd.h>
+
+#include <ferry/kernel.h>
+#include <ferry/service.h>
 
 #include "oracle/unit.h"
 
@@ -69,6 +73,10 @@ typedef struct bench {
     uint8_t *bytes;
     size_t length;
     ferry_item_t items[64];
+    char path[64];
+    ferry_world_t *world; /* of one rank: what several do is in fault_service.c */
+    ferry_copy_service_t *service;
+    uint32_t numbers[6][96]; /* that are copied, the first three to the others */
 } bench_t;
 
 /* Runs one function. Success: *made_p is what was made (or left alone), to be given to `drop`. */
@@ -217,6 +225,108 @@ static ferry_status_t run_parallel(const bench_t *b, void **made_p, ferry_error_
     return ferry_parallel_parse("tp=2,dp=4,ep=2,order=tp-ep-cp-dp-pp", &parallel, err);
 }
 
+static ferry_view_t view_of(const bench_t *b, size_t i) {
+    ferry_view_t view;
+    union {
+        const void *kept;
+        void *data; /* nothing is written while it is const */
+    } numbers = {.kept = b->numbers[i]};
+    assert_int_equal(
+        ferry_view_contiguous(numbers.data, FERRY_U32, 2, (const uint64_t[]){4, 24}, &view, NULL),
+        FERRY_OK);
+    return view;
+}
+
+static ferry_status_t run_copy_batch(const bench_t *b, void **made_p, ferry_error_t *err) {
+    ferry_view_t sources[3];
+    ferry_view_t targets[3];
+    for (size_t i = 0; i < 3; i++) {
+        sources[i] = view_of(b, i);
+        targets[i] = view_of(b, 3 + i);
+        targets[i].strides[0] = 1; /* turned */
+        targets[i].strides[1] = 4;
+    }
+    return ferry_copy_batch_create(targets, sources, 3, 0, (void *)made_p, err);
+}
+
+static void drop_copy_batch(void *made) {
+    ferry_copy_batch_destroy(made);
+}
+
+static ferry_status_t run_join(const bench_t *b, void **made_p, ferry_error_t *err) {
+    return ferry_world_join(b->path, 0, 1, NULL, (void *)made_p, err);
+}
+
+static void drop_world(void *made) {
+    ferry_world_leave(made);
+}
+
+/* The service tells the world of a failure: go on as a user would. Half a batch may be queued: no run
+ * takes it, and every run drops it. */
+static ferry_status_t go_on(const bench_t *b, ferry_status_t status) {
+    fail_at = 0;
+    if (ferry_world_check(b->world, NULL) != FERRY_OK) {
+        assert_int_equal(ferry_world_recover(b->world, NULL), FERRY_OK);
+    }
+    if (status != FERRY_OK) {
+        (void)ferry_copy_service_run(b->service, NULL, NULL);
+    }
+    return status;
+}
+
+static ferry_status_t run_service(const bench_t *b, void **made_p, ferry_error_t *err) {
+    return go_on(b,
+                 ferry_copy_service_create(ferry_world_group(b->world), NULL, (void *)made_p, err));
+}
+
+static void drop_service(void *made) {
+    ferry_copy_service_close(made);
+}
+
+static ferry_status_t submit(const bench_t *b, ferry_error_t *err) {
+    for (size_t i = 0; i < 3; i++) {
+        ferry_view_t source = view_of(b, i);
+        ferry_view_t target = view_of(b, 3 + i);
+        ferry_status_t status =
+            ferry_copy_submit_send(b->service, &source, FERRY_DTYPE_NONE, 0, i, err);
+        if (status == FERRY_OK) {
+            status = ferry_copy_submit_recv(b->service, &target, 0, i, err);
+        }
+        if (status !=
+            FERRY_OK) { /* half a batch is queued: no run takes it, and any run drops it */
+            fail_at = 0;
+            (void)ferry_copy_service_run(b->service, NULL, NULL);
+            return status;
+        }
+    }
+    return FERRY_OK;
+}
+
+static ferry_status_t run_keep(const bench_t *b, void **made_p, ferry_error_t *err) {
+    ferry_status_t status = submit(b, err);
+    if (status == FERRY_OK) {
+        status = ferry_copy_service_keep(b->service, (void *)made_p, err);
+    }
+    return go_on(b, status);
+}
+
+static void drop_kept(void *made) {
+    assert_int_equal(ferry_kept_batch_run(made, NULL, NULL), FERRY_OK);
+    uint64_t seen = allocations;
+    assert_int_equal(ferry_kept_batch_run(made, NULL, NULL), FERRY_OK);
+    assert_int_equal(allocations, seen); /* so there is none to fail */
+    ferry_kept_batch_destroy(made);
+}
+
+static ferry_status_t run_run(const bench_t *b, void **made_p, ferry_error_t *err) {
+    (void)made_p;
+    ferry_status_t status = submit(b, err);
+    if (status == FERRY_OK) {
+        status = ferry_copy_service_run(b->service, NULL, err);
+    }
+    return go_on(b, status);
+}
+
 /* ---- the bench ---- */
 
 static void set_up(bench_t *b) {
@@ -240,6 +350,9 @@ static void set_up(bench_t *b) {
     for (uint32_t i = 0; i < 64; i++) {
         b->items[i] = (ferry_item_t){i, 17 * i, i % 5, i % 7};
     }
+    (void)snprintf(b->path, sizeof b->path, "/tmp/ferry-alloc-%d.sock", (int)getpid());
+    assert_ok(ferry_world_join(b->path, 0, 1, NULL, &b->world, &err));
+    assert_ok(ferry_copy_service_create(ferry_world_group(b->world), NULL, &b->service, &err));
 }
 
 static void tear_down(bench_t *b) {
@@ -248,6 +361,8 @@ static void tear_down(bench_t *b) {
     }
     ferry_plan_destroy(b->plan);
     ferry_free(b->bytes);
+    ferry_copy_service_close(b->service);
+    ferry_world_leave(b->world);
 }
 
 /* Fails each allocation of one operation in turn; returns how many there were. */
@@ -297,6 +412,11 @@ static void every_allocation_may_fail(void **state) {
         {"schedule_create", run_schedule, drop_schedule},
         {"model_tensors", run_model, drop_set},
         {"parallel_parse", run_parallel, NULL},
+        {"copy_batch_create", run_copy_batch, drop_copy_batch},
+        {"world_join", run_join, drop_world},
+        {"copy_service_create", run_service, drop_service},
+        {"copy_service_keep", run_keep, drop_kept},
+        {"copy_service_run", run_run, NULL},
     };
     bench_t b;
     int64_t before = live;
