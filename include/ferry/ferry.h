@@ -5,7 +5,9 @@
 #define FERRY_FERRY_H
 
 #include <ferry/channel.h>
+#include <ferry/commit.h>
 #include <ferry/dtype.h>
+#include <ferry/ir.h>
 #include <ferry/kernel.h>
 #include <ferry/layout.h>
 #include <ferry/log.h>
@@ -13,9 +15,11 @@
 #include <ferry/model.h>
 #include <ferry/pipeline.h>
 #include <ferry/plan.h>
+#include <ferry/reshard.h>
 #include <ferry/sched.h>
 #include <ferry/service.h>
 #include <ferry/status.h>
+#include <ferry/transform.h>
 #include <ferry/version.h>
 #include <ferry/view.h>
 #include <ferry/world.h>
