@@ -123,7 +123,7 @@ static ferry_status_t stand_clear(const fy_session_t *session, ferry_error_t *er
 static void call(fy_session_t *session, fy_state_t state) {
     session->nmet++;
     for (uint32_t member = 0; member < session->size; member++) {
-        fy_counter_set(session->meetings[member], session->nmet);
+        fy_counter_set(&session->meetings[member]->came[session->me], session->nmet);
     }
     enter(session, state);
 }
@@ -132,7 +132,7 @@ static ferry_status_t meet(fy_session_t *session, fy_state_t next, bool wait, bo
                            ferry_error_t *err) {
     fy_turn_t *turn = &session->turn;
     for (; turn->at < session->size; turn->at++) {
-        fy_counter_t *counter = &session->meeting[turn->at];
+        fy_counter_t *counter = &session->meeting->came[turn->at];
         if (!wait && !fy_counter_reached(counter, session->nmet)) {
             return ferry_world_check(session->world, err);
         }
@@ -438,7 +438,7 @@ static bool has_met(const fy_session_t *session) {
     uint64_t until = fy_clock_ns() + GRACE_NS;
     uint32_t member = 0;
     while (session->turn.state == FY_MEETING && member < session->size && fy_clock_ns() < until) {
-        if (fy_counter_reached(&session->meeting[member], session->nmet)) {
+        if (fy_counter_reached(&session->meeting->came[member], session->nmet)) {
             member++;
         } else {
             nap();

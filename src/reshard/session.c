@@ -87,8 +87,9 @@ static ferry_status_t make_meeting(fy_session_t *session, ferry_error_t *err) {
         fy_letter_t letter;
     } note_t;
     note_t mine = {.letter = {{0}, FERRY_ERROR_INIT}};
-    size_t bytes = session->size * sizeof(fy_counter_t);
+    size_t bytes = sizeof(fy_meeting_t) + session->size * sizeof(fy_counter_t);
     void *memory = NULL;
+    fy_common_sweep(session->world);
     ferry_status_t status = ferry_mem_alloc(session->world, bytes, &memory, &mine.letter.error);
     session->meeting = memory;
     if (status == FERRY_OK) {
@@ -115,7 +116,7 @@ static ferry_status_t make_meeting(fy_session_t *session, ferry_error_t *err) {
     for (uint32_t member = 0; member < session->size && status == FERRY_OK; member++) {
         void *theirs = NULL;
         status = ferry_mem_map(session->world, &all[member].key, &theirs, err);
-        session->meetings[member] = (fy_counter_t *)theirs + session->me;
+        session->meetings[member] = theirs;
     }
     fy_free(all);
     return status;
@@ -229,11 +230,29 @@ ferry_status_t ferry_session_create(const ferry_plan_t *plan, ferry_tensors_t so
         ferry_session_close(session);
         return status;
     }
+    session->whole = true;
     foresee(session);
     session->fixed.seconds[FERRY_PHASE_PREPARE] = (double)(fy_clock_ns() - begin_ns) * 1e-9;
     session->result = session->fixed;
     *session_p = session;
     return FERRY_OK;
+}
+
+/* A session that was never whole is so on all ranks: nobody looks. */
+static void leave_meeting(const fy_session_t *session) {
+    fy_meeting_t *mine = session->meeting;
+    if (mine == NULL || fy_world_usable(session->world, NULL) != FERRY_OK) {
+        return;
+    }
+    if (!session->whole) {
+        (void)ferry_mem_free(session->world, mine, NULL);
+        return;
+    }
+    bool current = session->generation == fy_world_generation(session->world);
+    for (uint32_t member = 0; member < session->size && current; member++) {
+        fy_common_leave(&session->meetings[member]->common);
+    }
+    fy_common_retire(session->world, &mine->common, mine, session->size, session->generation);
 }
 
 void ferry_session_close(ferry_session_t *session) {
@@ -246,9 +265,7 @@ void ferry_session_close(ferry_session_t *session) {
     }
     fy_build_undo(session);
     fy_unload(session);
-    if (session->meeting != NULL && ferry_world_check(session->world, NULL) == FERRY_OK) {
-        (void)ferry_mem_free(session->world, session->meeting, NULL);
-    }
+    leave_meeting(session);
     fy_arena_fini(&session->arena);
     fy_free(session);
 }
@@ -263,7 +280,7 @@ ferry_status_t ferry_session_check(ferry_session_t *session, ferry_error_t *err)
 
 /* The world has recovered: ranks may have counted different numbers of runs. Waits for all. */
 static ferry_status_t start_over(ferry_session_t *session, ferry_error_t *err) {
-    memset(session->meeting, 0, session->size * sizeof *session->meeting);
+    memset(session->meeting->came, 0, session->size * sizeof *session->meeting->came);
     session->nmet = 0;
     session->generation = fy_world_generation(session->world);
     return ferry_group_barrier(session->group, err);

@@ -26,6 +26,7 @@
 
 #include "base/memory.h"
 #include "reshard/commit.h"
+#include "world/common.h"
 #include "world/wait.h"
 
 #define FY_STAGING_ALIGN 64
@@ -177,6 +178,12 @@ typedef struct fy_turn {
     uint64_t bytes_done;
 } fy_turn_t;
 
+/* In each rank's shared memory: who has come, told by each member itself. */
+typedef struct fy_meeting {
+    fy_common_t common;
+    fy_counter_t came[]; /* per member: meetings */
+} fy_meeting_t;
+
 struct ferry_session {
     ferry_copy_service_t *service;
     ferry_group_t *group;
@@ -211,8 +218,9 @@ struct ferry_session {
     ferry_staging_t staging;
     void *block; /* the staging of a pass */
     uint64_t block_bytes;
-    fy_counter_t *meeting;   /* shared; one per member, written by it */
-    fy_counter_t **meetings; /* the counter of this rank in each member's memory */
+    bool whole;              /* prepared, on all ranks */
+    fy_meeting_t *meeting;   /* of this rank */
+    fy_meeting_t **meetings; /* of all members */
     uint32_t nmet;           /* meetings, since the world last recovered */
     uint32_t generation;     /* of the world, then */
     fy_turn_t turn;

@@ -101,10 +101,23 @@ static void set_defaults(fy_builtin_t *service) {
     service->one_process = ferry_world_same_process(service->world, other);
 }
 
+/* Others may still look whether this rank is done. */
+static void leave_flags(const fy_builtin_t *service) {
+    if (fy_world_usable(service->world, NULL) != FERRY_OK) {
+        return; /* a child that was forked by a rank closes for itself alone */
+    }
+    bool current = service->generation == fy_world_generation(service->world);
+    for (uint32_t member = 0; member < service->size && current; member++) {
+        fy_common_leave(&service->flags[member]->common);
+    }
+    fy_rank_flags_t *mine = service->flags[service->me];
+    fy_common_retire(service->world, &mine->common, mine, service->size, service->generation);
+}
+
 static void builtin_close(void *state) {
     fy_builtin_t *service = state;
     if (service->flags[service->me] != NULL) {
-        fy_flags_leave(service);
+        leave_flags(service);
     }
     ferry_slots_destroy(service->slots);
     fy_free(service->flags);
@@ -117,7 +130,7 @@ static ferry_status_t exchange_flags(fy_builtin_t *service, ferry_error_t *err) 
     mine.error = (ferry_error_t)FERRY_ERROR_INIT;
     mine.params = service->params;
     void *memory = NULL;
-    fy_flags_sweep(service->world);
+    fy_common_sweep(service->world);
     (void)make_flags(service, &memory, &mine);
     made_t *all = fy_alloc(service->size, sizeof *all);
     if (all == NULL) {

@@ -6,7 +6,6 @@
  *   prepare.c   pairs become kernel batches, reads and rounds
  *   run.c       moves the bytes
  *   read.c      reads across processes
- *   flags.c     when the flags of a closed service may be freed
  *   builtin.c   the table, and the exchange between ranks
  *
  * Ranks are told as members of the group everywhere but in error records. */
@@ -23,10 +22,11 @@
 #include "base/bytes.h"
 #include "base/memory.h"
 #include "pipeline/pipeline.h"
+#include "world/common.h"
 #include "world/wait.h"
 
 #define FY_SERVICE_NAME "ferry copy service"
-#define FY_PART_BYTES (UINT64_C(1) << 17)   /* what is copied before turning to another rank */
+#define FY_PART_BYTES (UINT64_C(1) << 18)   /* what is copied before turning to another rank */
 #define FY_STREAM_TOTAL (UINT64_C(4) << 20) /* a rank that moves more writes past the caches */
 #define FY_OVERLAP_STEPS 200000             /* of a search, before it gives up */
 
@@ -39,11 +39,7 @@ typedef struct fy_rank_flags {
     alignas(64) fy_counter_t parts; /* of its shared batches, done by whomever */
     alignas(64) _Atomic uint64_t claim; /* run << 32 | the next part that nobody has taken */
     _Atomic uint64_t open;              /* run << 32 | parts whose sources have begun */
-    _Atomic uint32_t left;              /* members that have closed the service */
-    /* For the rank itself, once it has closed: */
-    uint32_t size; /* of the group */
-    uint32_t generation;
-    struct fy_rank_flags *next;
+    fy_common_t common;
 } fy_rank_flags_t;
 
 /* --- what is said ------------------------------------------------------------------------------ */
@@ -157,11 +153,6 @@ typedef struct fy_builtin {
     ferry_slots_t *slots;
     fy_run_t run;
 } fy_builtin_t;
-
-/* flags.c */
-void fy_flags_leave(const fy_builtin_t *service);
-/* Frees what may be freed of earlier services. */
-void fy_flags_sweep(ferry_world_t *world);
 
 /* publish.c */
 ferry_status_t fy_publish(fy_builtin_t *service, const ferry_copy_list_t *list, fy_writer_t *blob,

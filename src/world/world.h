@@ -92,7 +92,7 @@ struct ferry_world {
     fy_piece_t *pieces;   /* ascending, apart */
     size_t npieces;
     size_t pieces_cap;
-    void *retired; /* what services have left in shared memory: service/flags.c */
+    struct fy_common *retired; /* common.h */
 };
 
 static inline fy_slot_t *fy_world_slot(const ferry_world_t *world, uint32_t rank) {
