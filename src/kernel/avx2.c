@@ -147,41 +147,37 @@ FY_AVX2 FY_INLINE __m256 unordered(__m256i a, __m256i b) {
     return _mm256_cmp_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), _CMP_UNORD_Q);
 }
 
-FY_AVX2 static void cast_stream_f32_bf16(void *restrict target, const void *restrict source,
-                                         size_t count) {
-    const uint8_t *s = source;
-    uint8_t *t = target;
-    for (size_t i = 0; i < count; i += 32, s += 128, t += 64) {
-        FY_PREFETCH_WITHIN(s, i * 4, count * 4);
-        __m256i x[4];
-        for (size_t k = 0; k < 4; k++) {
-            x[k] = _mm256_loadu_si256((const __m256i *)(const void *)(s + 32 * k));
-        }
-        __m256 nan = _mm256_or_ps(unordered(x[0], x[1]), unordered(x[2], x[3]));
-        if (_mm256_movemask_ps(nan) != 0) {
-            cast_f32_bf16(t, s, 32);
-            continue;
-        }
-        fy_x86_put(t, pack_bf16(x[0], x[1]), true);
-        fy_x86_put(t + 32, pack_bf16(x[2], x[3]), true);
+/* One line of the target. */
+FY_AVX2 FY_INLINE void stream_bf16(uint8_t *target, const uint8_t *source) {
+    __m256i x[4];
+    for (size_t k = 0; k < 4; k++) {
+        x[k] = _mm256_loadu_si256((const __m256i *)(const void *)(source + 32 * k));
     }
+    __m256 nan = _mm256_or_ps(unordered(x[0], x[1]), unordered(x[2], x[3]));
+    if (_mm256_movemask_ps(nan) != 0) {
+        cast_f32_bf16(target, source, 32);
+        return;
+    }
+    fy_x86_put(target, pack_bf16(x[0], x[1]), true);
+    FY_IN_ORDER;
+    fy_x86_put(target + 32, pack_bf16(x[2], x[3]), true);
+    FY_IN_ORDER;
 }
+
+FY_DEFINE_CAST_STREAM_BF16(FY_AVX2)
 
 /* ---- runs ---- */
 
-FY_AVX2 static void rows(uint8_t *target, int64_t target_stride, const uint8_t *source,
-                         int64_t source_stride, size_t run, size_t count) {
-    fy_rows_loop(target, target_stride, source, source_stride, run, count);
-}
-
-FY_AVX2 FY_INLINE void stream_line(uint8_t *target, const uint8_t *source) {
+FY_AVX2 FY_INLINE void put_line(uint8_t *target, const uint8_t *source, bool stream) {
     __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)source);
     __m256i high = _mm256_loadu_si256((const __m256i *)(const void *)(source + 32));
-    _mm256_stream_si256((__m256i *)(void *)target, low);
-    _mm256_stream_si256((__m256i *)(void *)(target + 32), high);
+    fy_x86_put(target, low, stream);
+    FY_IN_ORDER;
+    fy_x86_put(target + 32, high, stream);
+    FY_IN_ORDER;
 }
 
-FY_DEFINE_ROWS_STREAM(FY_AVX2)
+FY_DEFINE_ROWS(FY_AVX2)
 
 const fy_kernels_t fy_kernels_avx2 = {
     .name = "avx2",

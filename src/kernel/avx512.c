@@ -114,8 +114,8 @@ FY_AVX512 FY_INLINE __m512i round_16(__m512i bits) {
     return _mm512_add_epi32(_mm512_add_epi32(bits, all(0x7fff)), odd);
 }
 
-FY_AVX512 static void cast_stream_f32_bf16(void *restrict target, const void *restrict source,
-                                           size_t count) {
+/* One line of the target. */
+FY_AVX512 FY_INLINE void stream_bf16(uint8_t *target, const uint8_t *source) {
     /* The upper halves of 16 + 16 elements, in order. */
     const __m512i upper = _mm512_add_epi16(
         _mm512_set1_epi16(1),
@@ -123,34 +123,33 @@ FY_AVX512 static void cast_stream_f32_bf16(void *restrict target, const void *re
                               0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
                               20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31)),
                           1));
-    const uint8_t *s = source;
-    uint8_t *t = target;
-    for (size_t i = 0; i < count; i += 32, s += 128, t += 64) {
-        FY_PREFETCH_WITHIN(s, i * 4, count * 4);
-        __m512i low = _mm512_loadu_si512(s);
-        __m512i high = _mm512_loadu_si512(s + 64);
-        if (_mm512_cmp_ps_mask(_mm512_castsi512_ps(low), _mm512_castsi512_ps(high), _CMP_UNORD_Q) !=
-            0) {
-            cast_f32_bf16(t, s, 32); /* a NaN among them */
-            continue;
-        }
-        __m512i both = _mm512_permutex2var_epi16(round_16(low), upper, round_16(high));
-        _mm512_stream_si512((__m512i *)(void *)t, both);
+    __m512i low = _mm512_loadu_si512(source);
+    __m512i high = _mm512_loadu_si512(source + 64);
+    if (_mm512_cmp_ps_mask(_mm512_castsi512_ps(low), _mm512_castsi512_ps(high), _CMP_UNORD_Q) !=
+        0) {
+        cast_f32_bf16(target, source, 32); /* a NaN among them */
+        return;
     }
+    __m512i both = _mm512_permutex2var_epi16(round_16(low), upper, round_16(high));
+    _mm512_stream_si512((__m512i *)(void *)target, both);
+    FY_IN_ORDER;
 }
+
+FY_DEFINE_CAST_STREAM_BF16(FY_AVX512)
 
 /* ---- runs ---- */
 
-FY_AVX512 static void rows(uint8_t *target, int64_t target_stride, const uint8_t *source,
-                           int64_t source_stride, size_t run, size_t count) {
-    fy_rows_loop(target, target_stride, source, source_stride, run, count);
+FY_AVX512 FY_INLINE void put_line(uint8_t *target, const uint8_t *source, bool stream) {
+    __m512i line = _mm512_loadu_si512(source);
+    if (stream) {
+        _mm512_stream_si512((__m512i *)(void *)target, line);
+        FY_IN_ORDER;
+    } else {
+        _mm512_storeu_si512(target, line);
+    }
 }
 
-FY_AVX512 FY_INLINE void stream_line(uint8_t *target, const uint8_t *source) {
-    _mm512_stream_si512((__m512i *)(void *)target, _mm512_loadu_si512(source));
-}
-
-FY_DEFINE_ROWS_STREAM(FY_AVX512)
+FY_DEFINE_ROWS(FY_AVX512)
 
 const fy_kernels_t fy_kernels_avx512 = {
     .name = "avx512",

@@ -9,7 +9,7 @@
 #include "base/text.h"
 
 enum {
-    LONG_RUN = 16 * 1024,   /* runs from here on are copied one by one */
+    LONG_RUN = 64 * 1024,   /* runs from here on are copied one by one */
     LONG_BLOCK = 32 * 1024, /* and cut to this: a unit of work */
     PAGE = 4096,
     TILE_BYTES = 64 * 1024, /* a block of runs where both sides run the same way */
