@@ -63,8 +63,9 @@ typedef enum ferry_reshard_phase {
     FERRY_PHASE_UNPACK = 4,
     FERRY_PHASE_COMMIT = 5,
     FERRY_PHASE_REFRESH = 6,
+    FERRY_PHASE_MEET = 7, /* waiting for ranks that are not so far */
 } ferry_reshard_phase_t;
-#define FERRY_PHASE_COUNT 7
+#define FERRY_PHASE_COUNT 8
 
 /* "reduce". Static. */
 FERRY_API const char *ferry_reshard_phase_name(ferry_reshard_phase_t phase);

@@ -5,8 +5,8 @@
 #include "reshard/session.h"
 
 const char *ferry_reshard_phase_name(ferry_reshard_phase_t phase) {
-    static const char *const names[FERRY_PHASE_COUNT] = {"prepare", "reduce", "pack",   "move",
-                                                         "unpack",  "commit", "refresh"};
+    static const char *const names[FERRY_PHASE_COUNT] = {"prepare", "reduce", "pack",    "move",
+                                                         "unpack",  "commit", "refresh", "meet"};
     return (uint32_t)phase < FERRY_PHASE_COUNT ? names[phase] : "?";
 }
 

@@ -29,12 +29,14 @@ static ferry_reshard_phase_t phase_of(fy_state_t state) {
         return FERRY_PHASE_REDUCE;
     case FY_PACKING:
         return FERRY_PHASE_PACK;
-    case FY_LENDING:
     case FY_MOVING:
         return FERRY_PHASE_MOVE;
     case FY_UNPACKING:
-    case FY_RETURNING:
         return FERRY_PHASE_UNPACK;
+    case FY_LENDING:
+    case FY_RETURNING:
+    case FY_MEETING:
+        return FERRY_PHASE_MEET;
     case FY_REFRESHING:
         return FERRY_PHASE_REFRESH;
     default:
