@@ -20,9 +20,12 @@ typedef struct bench_times {
     double max_s;
 } bench_times_t;
 
+typedef struct reshard_facts reshard_facts_t;
+
 typedef struct bench_figures {
     const char *name;
     bool tiny;
+    bool altered; /* by options for which its targets were not made: it has none */
     uint32_t ranks;
     uint32_t rounds;
     uint64_t bytes;
@@ -35,7 +38,17 @@ typedef struct bench_figures {
     ferry_copy_result_t moved; /* by all ranks in one run */
     bench_peer_t peers[BENCH_PEERS_MAX];
     size_t npeers;
+    const reshard_facts_t *reshard; /* of `ferry bench reshard`; else NULL */
 } bench_figures_t;
+
+/* Seconds of a stamp; the stamp from the first begin to the last end. */
+#define BENCH_STAMP_NONE                                                                           \
+    { UINT64_MAX, 0 }
+double bench_span_s(const bench_stamp_t *stamp);
+void bench_stamp_join(bench_stamp_t *all, const bench_stamp_t *one);
+
+/* Sorts the seconds of some rounds. */
+bench_times_t bench_times_of(double *seconds, size_t count);
 
 /* Reads the board of a case that has run. */
 void bench_figures_read(const bench_job_t *job, bench_figures_t *figures_p);

@@ -9,7 +9,7 @@
 
 #include <ferry/kernel.h>
 
-#include "json.h"
+#include "bench_reshard.h"
 #include "units.h"
 
 /* More of the cores in use than this when a bench begins, and its figures say little. */
@@ -65,8 +65,15 @@ static void print_case(const bench_figures_t *figures, cli_output_t *out) {
               cli_plain(out), label_figure(bench_gbps(figures, &figures->limit), 1).text,
               label_figure(ratio, 2).text, spread, figures->tiny ? 2 : 1,
               bench_gbps(figures, &cold));
-    print_peers(figures, out);
+    if (figures->reshard != NULL && !figures->tiny) {
+        reshard_print_phases(figures->reshard, out);
+    } else {
+        print_peers(figures, out);
+    }
     cli_print(out, "\n");
+    if (figures->reshard != NULL) {
+        reshard_print_case(figures->reshard, out);
+    }
 }
 
 static void print_targets(const bench_figures_t *figures, cli_output_t *out) {
@@ -83,7 +90,9 @@ static void print_targets(const bench_figures_t *figures, cli_output_t *out) {
 
 void bench_report_text(const bench_report_t *report, cli_output_t *out) {
     cli_print(out, "%s%-18s %5s %6s %6s %6s %7s %6s  %s%s\n", cli_dim(out), "case", "ranks", "GB/s",
-              "limit", "ratio", "spread", "cold", "peers", cli_plain(out));
+              "limit", "ratio", "spread", "cold",
+              report->ncases > 0 && report->cases[0].reshard != NULL ? "phases" : "peers",
+              cli_plain(out));
     for (size_t i = 0; i < report->ncases; i++) {
         print_case(&report->cases[i], out);
     }
@@ -133,7 +142,11 @@ static void put_paths(cli_json_t *json, struct json_object *object,
     cli_json_u64(json, paths, "direct", figures->moved.bytes_direct);
     cli_json_u64(json, paths, "read", figures->moved.bytes_read);
     cli_json_u64(json, paths, "pipeline", figures->moved.bytes_pipeline);
-    cli_json_u64(json, object, "helped_bytes", figures->moved.bytes_helped);
+    if (figures->reshard == NULL) {
+        cli_json_u64(json, object, "helped_bytes", figures->moved.bytes_helped);
+    } else {
+        cli_json_null(json, object, "helped_bytes"); /* sessions do not tell */
+    }
     cli_json_u64(json, object, "staging_bytes", figures->moved.staging_bytes);
 }
 
@@ -176,6 +189,9 @@ static struct json_object *make_case(cli_json_t *json, const bench_figures_t *fi
     put_figure(json, object, "keep_seconds", figures->keep_s);
     put_paths(json, object, figures);
     put_peers(json, object, figures);
+    if (figures->reshard != NULL) {
+        reshard_put_json(figures->reshard, json, object);
+    }
     return object;
 }
 

@@ -9,7 +9,7 @@ typedef struct bench_report {
     const bench_figures_t *cases;
     size_t ncases;
     uint32_t rounds;
-    double scale;
+    double scale;      /* 0: there is none */
     const char *share; /* as --share has it */
     double load;       /* of the machine when the bench began, in cores; negative: unknown */
     uint32_t cores;

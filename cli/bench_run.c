@@ -65,14 +65,20 @@ ferry_status_t bench_job_init(const char *name, double scale, bench_job_t *job_p
     return FERRY_OK;
 }
 
-ferry_status_t bench_board_create(bench_board_t **board_p, ferry_error_t *err) {
-    void *board =
-        mmap(NULL, sizeof **board_p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (board == MAP_FAILED) {
+ferry_status_t bench_shared_take(size_t bytes, void **memory_p, ferry_error_t *err) {
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
         return cli_fail_errno(err, errno, "no shared memory for the ranks");
     }
-    *board_p = board;
+    *memory_p = memory;
     return FERRY_OK;
+}
+
+ferry_status_t bench_board_create(bench_board_t **board_p, ferry_error_t *err) {
+    void *board = NULL;
+    ferry_status_t status = bench_shared_take(sizeof **board_p, &board, err);
+    *board_p = board;
+    return status;
 }
 
 void bench_board_destroy(bench_board_t *board) {

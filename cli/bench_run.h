@@ -75,6 +75,9 @@ ferry_status_t bench_job_init(const char *name, double scale, bench_job_t *job_p
 /* Runs the case; its board, which must be there, then has the stamps. A wrong result is FERRY_CORRUPT. */
 ferry_status_t bench_run(const bench_job_t *job, ferry_error_t *err);
 
+/* Zeroed memory that ranks share with whoever starts them; ended by munmap. */
+ferry_status_t bench_shared_take(size_t bytes, void **memory_p, ferry_error_t *err);
+
 ferry_status_t bench_board_create(bench_board_t **board_p, ferry_error_t *err);
 void bench_board_destroy(bench_board_t *board); /* NULL is fine */
 

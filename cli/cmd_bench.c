@@ -4,19 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bench_figures.h"
+#include "bench_options.h"
 #include "bench_peers.h"
 #include "bench_report.h"
 #include "bench_trace.h"
 #include "commands.h"
 #include "error.h"
 #include "options.h"
-#include "units.h"
 
-enum { ROUNDS = 7, CASES_MAX = 64 };
+enum { CASES_MAX = 64 };
 
 typedef struct asked {
     const char *names[CASES_MAX];
@@ -51,22 +50,6 @@ static ferry_status_t read_names(const cli_args_t *args, asked_t *asked, ferry_e
     return FERRY_OK;
 }
 
-static ferry_status_t read_rounds(const cli_args_t *args, asked_t *asked, ferry_error_t *err) {
-    const char *text = cli_args_value(args, "rounds");
-    uint64_t rounds = ROUNDS;
-    if (text != NULL) {
-        ferry_status_t status = cli_parse_u64("--rounds", text, BENCH_ROUNDS_MAX, &rounds, err);
-        if (status != FERRY_OK) {
-            return status;
-        }
-        if (rounds == 0) {
-            return cli_fail(err, FERRY_INVALID, "--rounds 0: at least one is needed");
-        }
-    }
-    asked->rounds = (uint32_t)rounds;
-    return FERRY_OK;
-}
-
 static ferry_status_t read_scale(const cli_args_t *args, asked_t *asked, ferry_error_t *err) {
     const char *text = cli_args_value(args, "scale");
     asked->scale = 1;
@@ -80,24 +63,6 @@ static ferry_status_t read_scale(const cli_args_t *args, asked_t *asked, ferry_e
                         text);
     }
     return FERRY_OK;
-}
-
-static ferry_status_t read_share(const cli_args_t *args, asked_t *asked, ferry_error_t *err) {
-    static const struct {
-        const char *name;
-        ferry_work_sharing_t sharing;
-    } known[] = {{"processes", FERRY_SHARE_PROCESSES},
-                 {"threads", FERRY_SHARE_THREADS},
-                 {"none", FERRY_SHARE_NONE}};
-    const char *text = cli_args_value(args, "share");
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (text == NULL || strcmp(text, known[i].name) == 0) {
-            asked->share = known[i].name;
-            asked->sharing = known[i].sharing;
-            return FERRY_OK;
-        }
-    }
-    return cli_fail(err, FERRY_INVALID, "--share %s: none, threads or processes", text);
 }
 
 /* Writes an empty file beside its place and removes it. What is no file (a pipe) is left alone. */
@@ -130,36 +95,30 @@ static ferry_status_t read_peers(const cli_args_t *args, asked_t *asked, ferry_e
 
 static ferry_status_t read_asked(const cli_args_t *args, asked_t *asked, ferry_error_t *err) {
     static ferry_status_t (*const readers[])(const cli_args_t *, asked_t *, ferry_error_t *) = {
-        read_names, read_rounds, read_scale, read_share, read_peers, read_trace,
+        read_names,
+        read_scale,
+        read_peers,
+        read_trace,
     };
     asked->quiet = cli_args_has(args, "quiet") || cli_args_has(args, "json");
-    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
-        ferry_status_t status = readers[i](args, asked, err);
-        if (status != FERRY_OK) {
-            return status;
-        }
+    ferry_status_t status = bench_read_rounds(args, &asked->rounds, err);
+    if (status == FERRY_OK) {
+        status = bench_read_share(args, &asked->share, &asked->sharing, err);
     }
-    return FERRY_OK;
+    for (size_t i = 0; status == FERRY_OK && i < sizeof readers / sizeof readers[0]; i++) {
+        status = readers[i](args, asked, err);
+    }
+    return status;
 }
 
 /* ---- running ----------------------------------------------------------------------------------- */
 
-static bench_progress_t make_progress(const asked_t *asked, size_t index, const cli_output_t *out) {
-    const char *terminal = getenv("TERM");
-    bool bar = isatty(STDERR_FILENO) && terminal != NULL && strcmp(terminal, "dumb") != 0;
-    return (bench_progress_t){.bar = bar && !asked->quiet,
-                              .lines = !bar && !asked->quiet,
-                              .utf8 = out->utf8,
-                              .index = index,
-                              .count = asked->nnames,
-                              .name = asked->names[index]};
-}
-
 /* One case: ours and the limit, then the peers. */
-static ferry_status_t run_case(const asked_t *asked, size_t index, const cli_output_t *out,
-                               bench_trace_t *trace, bench_figures_t *figures_p,
-                               ferry_error_t *err) {
-    bench_progress_t progress = make_progress(asked, index, out);
+static ferry_status_t run_case(const cli_args_t *args, const asked_t *asked, size_t index,
+                               const cli_output_t *out, bench_trace_t *trace,
+                               bench_figures_t *figures_p, ferry_error_t *err) {
+    bench_progress_t progress =
+        bench_progress_make(args, out, index, asked->nnames, asked->names[index]);
     bench_job_t job;
     ferry_status_t status = bench_job_init(asked->names[index], asked->scale, &job, err);
     if (status == FERRY_OK) {
@@ -189,13 +148,13 @@ static ferry_status_t run_case(const asked_t *asked, size_t index, const cli_out
     return status;
 }
 
-static ferry_status_t run_cases(const asked_t *asked, bench_figures_t *figures, cli_output_t *out,
-                                ferry_error_t *err) {
+static ferry_status_t run_cases(const cli_args_t *args, const asked_t *asked,
+                                bench_figures_t *figures, cli_output_t *out, ferry_error_t *err) {
     bench_trace_t trace;
     bench_trace_init(&trace);
     ferry_status_t status = FERRY_OK;
     for (size_t i = 0; status == FERRY_OK && i < asked->nnames; i++) {
-        status = run_case(asked, i, out, &trace, &figures[i], err);
+        status = run_case(args, asked, i, out, &trace, &figures[i], err);
     }
     if (status == FERRY_OK && asked->trace != NULL) {
         status = bench_trace_stage(&trace, asked->trace, out, err);
@@ -204,51 +163,19 @@ static ferry_status_t run_cases(const asked_t *asked, bench_figures_t *figures, 
     return status;
 }
 
-/* Seconds that all cores together have been idle since the machine started; negative: unknown. */
-static double idle_seconds(void) {
-    uint8_t *text = NULL;
-    size_t length = 0;
-    ferry_error_t ignored;
-    if (cli_file_read("/proc/uptime", &text, &length, &ignored) != FERRY_OK) {
-        return -1;
-    }
-    double idle = -1;
-    const char *space = memchr(text, ' ', length);
-    if (space != NULL && text[length - 1] == '\n') {
-        idle = strtod(space, NULL); /* the newline ends it */
-    }
-    free(text);
-    return idle;
-}
-
-/* How many of the cores others use; negative: unknown. */
-static double measure_load(uint32_t cores) {
-    struct timespec moment = {.tv_nsec = 300000000};
-    double begin = cli_clock();
-    double before = idle_seconds();
-    (void)nanosleep(&moment, NULL);
-    double after = idle_seconds();
-    if (before < 0 || after < before) {
-        return -1;
-    }
-    double used = cores - (after - before) / (cli_clock() - begin);
-    return used > 0 ? used : 0;
-}
-
 static ferry_status_t run(const cli_args_t *args, cli_output_t *out, ferry_error_t *err) {
     asked_t asked = {0};
     ferry_status_t status = read_asked(args, &asked, err);
     if (status != FERRY_OK) {
         return status;
     }
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t cores = online > 0 ? (uint32_t)online : 1;
-    double load = measure_load(cores);
+    uint32_t cores = bench_cores();
+    double load = bench_load(cores);
     bench_figures_t *figures = calloc(asked.nnames, sizeof *figures);
     if (figures == NULL) {
         return cli_fail_nomem(err);
     }
-    status = run_cases(&asked, figures, out, err);
+    status = run_cases(args, &asked, figures, out, err);
     if (status == FERRY_OK) {
         bench_report_t report = {.cases = figures,
                                  .ncases = asked.nnames,
@@ -289,17 +216,12 @@ static const char *const more[] = {
 };
 
 static const cli_option_t options[] = {
-    {.name = "rounds", .argument = "N", .text = "rounds of each case", .fallback = "7"},
+    BENCH_OPTION_ROUNDS,
     {.name = "scale",
      .argument = "F",
      .text = "shrink the cases to this part of their bytes",
      .fallback = "1"},
-    {.name = "share",
-     .argument = "WHO",
-     .text = "who helps with copies: none, threads or processes",
-     .more = "With `processes`, a rank that has finished its copies takes over copies of others, "
-             "and writes into their targets.",
-     .fallback = "processes"},
+    BENCH_OPTION_SHARE,
     {.name = "peers", .text = "measure other libraries, too, where they are installed"},
     {.name = "peers-from",
      .argument = "FILE",
@@ -308,15 +230,15 @@ static const cli_option_t options[] = {
              "JSON object a line with \"peer\" and \"gbps\".",
      .fallback = "bench/peers/run",
      .complete = CLI_FILE},
-    {.name = "check-targets", .text = "exit with 1 when a case misses what it should reach"},
+    BENCH_OPTION_TARGETS,
     {.name = "trace",
      .argument = "FILE",
      .text = "write what happened when, for Perfetto or chrome://tracing",
      .more = "Every rank has its rows: phases and rounds, and one for each kind of step (copy, "
              "read, pack, put, unpack, wait).",
      .complete = CLI_FILE},
-    {.name = "json", .text = "print one JSON object (docs/formats/bench-json.md)"},
-    {.name = "quiet", .text = "no progress on standard error"},
+    BENCH_OPTION_JSON,
+    BENCH_OPTION_QUIET,
 };
 
 static const cli_example_t examples[] = {

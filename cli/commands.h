@@ -8,6 +8,7 @@ extern const cli_command_t cli_cmd_plan;
 extern const cli_command_t cli_cmd_plan_show;
 extern const cli_command_t cli_cmd_plan_diff;
 extern const cli_command_t cli_cmd_bench;
+extern const cli_command_t cli_cmd_bench_reshard;
 extern const cli_command_t cli_cmd_doctor;
 extern const cli_command_t cli_cmd_help;
 extern const cli_command_t cli_cmd_version;

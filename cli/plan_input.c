@@ -14,8 +14,8 @@
 
 /* ---- dtypes and models ------------------------------------------------------------------------- */
 
-static ferry_status_t read_dtype(const cli_args_t *args, const char *option, ferry_dtype_t fallback,
-                                 ferry_dtype_t *dtype_p, ferry_error_t *err) {
+ferry_status_t plan_read_dtype(const cli_args_t *args, const char *option, ferry_dtype_t fallback,
+                               ferry_dtype_t *dtype_p, ferry_error_t *err) {
     const char *text = cli_args_value(args, option);
     if (text == NULL) {
         *dtype_p = fallback;
@@ -36,7 +36,7 @@ static ferry_status_t read_dtype(const cli_args_t *args, const char *option, fer
                     option, text);
 }
 
-static ferry_status_t check_model(const char *model, ferry_error_t *err) {
+ferry_status_t plan_check_model(const char *model, ferry_error_t *err) {
     cli_nearest_t nearest = {.word = model};
     for (size_t i = 0; i < ferry_model_count(); i++) {
         ferry_model_info_t info;
@@ -100,8 +100,8 @@ static ferry_status_t read_one_tensor(plan_input_t *input, const cli_args_t *arg
     return status;
 }
 
-static ferry_status_t read_model_side(const char *model, plan_side_t *side, uint32_t first_rank,
-                                      const char *option, ferry_error_t *err) {
+ferry_status_t plan_read_model_side(const char *model, plan_side_t *side, uint32_t first_rank,
+                                    const char *option, ferry_error_t *err) {
     ferry_parallel_t parallel = FERRY_PARALLEL_INIT;
     uint32_t world = 0;
     ferry_status_t status = ferry_parallel_parse(side->spec, &parallel, err);
@@ -125,13 +125,13 @@ static ferry_status_t read_model_side(const char *model, plan_side_t *side, uint
 }
 
 static ferry_status_t read_model(plan_input_t *input, const cli_args_t *args, ferry_error_t *err) {
-    ferry_status_t status = check_model(input->model, err);
+    ferry_status_t status = plan_check_model(input->model, err);
     if (status == FERRY_OK) {
-        status = read_model_side(input->model, &input->source, 0, "--from", err);
+        status = plan_read_model_side(input->model, &input->source, 0, "--from", err);
     }
     if (status == FERRY_OK) {
         uint32_t first = cli_args_has(args, "disjoint") ? input->source.end_rank : 0;
-        status = read_model_side(input->model, &input->target, first, "--to", err);
+        status = plan_read_model_side(input->model, &input->target, first, "--to", err);
     }
     return status;
 }
@@ -247,10 +247,10 @@ static ferry_status_t read_all(plan_input_t *input, const cli_args_t *args, ferr
     }
     if (status == FERRY_OK) {
         ferry_dtype_t fallback = input->model != NULL ? FERRY_BF16 : FERRY_F32;
-        status = read_dtype(args, "dtype", fallback, &input->source.dtype, err);
+        status = plan_read_dtype(args, "dtype", fallback, &input->source.dtype, err);
     }
     if (status == FERRY_OK) {
-        status = read_dtype(args, "to-dtype", input->source.dtype, &input->target.dtype, err);
+        status = plan_read_dtype(args, "to-dtype", input->source.dtype, &input->target.dtype, err);
     }
     if (status != FERRY_OK) {
         return status;
@@ -265,14 +265,14 @@ ferry_status_t plan_input_init(plan_input_t *input, const cli_args_t *args, ferr
     return read_all(input, args, err);
 }
 
-static void side_fini(plan_side_t *side) {
+void plan_side_fini(plan_side_t *side) {
     ferry_layout_destroy(side->layout);
     ferry_tensor_set_destroy(side->set);
 }
 
 void plan_input_fini(plan_input_t *input) {
-    side_fini(&input->source);
-    side_fini(&input->target);
+    plan_side_fini(&input->source);
+    plan_side_fini(&input->target);
     free(input->hosts);
     *input = (plan_input_t){.rank = FERRY_RANK_NONE};
 }

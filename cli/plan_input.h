@@ -43,4 +43,15 @@ uint32_t plan_input_ranks(const plan_input_t *input);
 ferry_status_t plan_read_rank(const cli_args_t *args, uint32_t *rank_p, ferry_error_t *err);
 ferry_status_t plan_read_slot(const cli_args_t *args, uint64_t *slot_bytes_p, ferry_error_t *err);
 
+/* Parts of it that other commands use: the dtype that --<option> names. */
+ferry_status_t plan_read_dtype(const cli_args_t *args, const char *option, ferry_dtype_t fallback,
+                               ferry_dtype_t *dtype_p, ferry_error_t *err);
+/* FERRY_INVALID, with a guess, for a model that is not built in. */
+ferry_status_t plan_check_model(const char *model, ferry_error_t *err);
+/* The tensors of the model, spread as side->spec says from first_rank on; `option` is where the spec comes
+ * from. plan_side_fini is due in any case. */
+ferry_status_t plan_read_model_side(const char *model, plan_side_t *side, uint32_t first_rank,
+                                    const char *option, ferry_error_t *err);
+void plan_side_fini(plan_side_t *side);
+
 #endif

@@ -7,15 +7,15 @@ import re
 import shutil
 import subprocess
 
-from support.harness import Run, check, equal, ferry, finish, scratch
+from support.harness import Run, check, equal, ferry, finish, read_terminal, scratch
 
-COMMANDS = ["plan", "plan show", "plan diff", "help", "version", "completion"]
+COMMANDS = ["plan", "plan show", "plan diff", "bench", "bench reshard", "doctor", "help", "version", "completion"]
 PLAN_OPTIONS = """--shape --dtype --from --to --name --to-dtype --allow-cast --model --collocated --disjoint
     --list-models --rank --hosts --slot --strict --json --out --transfers --help""".split()
 
 
 def options_of(text):
-    return set(re.findall(r"^  (--[a-z][a-z-]*)", text, re.MULTILINE))
+    return set(re.findall(r"^  (--[a-z][a-z0-9-]*)", text, re.MULTILINE))
 
 
 def helps():
@@ -88,6 +88,8 @@ def completions(folder):
     equal(complete(folder, "pl"), {"plan"}, "ferry pl<TAB>")
     check({"plan", "help", "version", "completion", "--help"} <= complete(folder, ""), "ferry <TAB>")
     equal(complete(folder, "plan", ""), {"show", "diff"}, "ferry plan <TAB>")
+    equal(complete(folder, "bench", ""), {"reshard"}, "ferry bench <TAB>")
+    equal(complete(folder, "bench", "reshard", "--model", "llama3-7"), {"llama3-70b"}, "bench reshard --model <TAB>")
     equal(complete(folder, "plan", "--mod"), {"--model"}, "ferry plan --mod<TAB>")
     check(set(PLAN_OPTIONS) <= complete(folder, "plan", "--"), "ferry plan --<TAB>")
     equal(complete(folder, "plan", "--model", "llama3-7"), {"llama3-70b"}, "--model llama3-7<TAB>")
@@ -126,14 +128,7 @@ def on_terminal(**env):
               env={"TERM": "xterm", **env})
     os.close(theirs)
     equal((run.code, run.err), (0, ""), f"on a terminal with {env}", run)
-    text = b""
-    try:
-        while part := os.read(mine, 4096):
-            text += part
-    except OSError:
-        pass  # Linux ends a terminal without writers with EIO
-    os.close(mine)
-    return text.decode()
+    return read_terminal(mine).decode()
 
 
 def terminals():

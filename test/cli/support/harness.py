@@ -6,6 +6,7 @@ is then 1. $FERRY is the tool.
 
 import json
 import os
+import pty
 import subprocess
 import sys
 import tempfile
@@ -82,6 +83,34 @@ def fails(code, *args, says=(), command="plan", **options):
     for word in (says,) if isinstance(says, str) else says:
         check(word in line, f"the line should say {word!r}", run)
     return line
+
+
+def read_terminal(end):
+    """All that was written to a terminal whose other end is closed."""
+    text = b""
+    try:
+        while part := os.read(end, 4096):
+            text += part
+    except OSError:
+        pass  # Linux ends a terminal without writers with EIO
+    os.close(end)
+    return text
+
+
+def progress(*args):
+    """What a run that must succeed writes to standard error when that is a terminal; None: there is none to
+    be had."""
+    try:
+        mine, theirs = pty.openpty()
+    except OSError as why:
+        print(f"skipped: no terminal to be had ({why})")
+        return None
+    done = subprocess.run([FERRY, *args], stdin=subprocess.DEVNULL, timeout=60, stdout=subprocess.PIPE, stderr=theirs,
+                          env={**os.environ, "TERM": "xterm", "LC_ALL": "C"})
+    os.close(theirs)
+    text = read_terminal(mine)
+    equal(done.returncode, 0, f"{args} on a terminal")
+    return text
 
 
 def scratch():
