@@ -260,11 +260,90 @@ static void test_ten_rounds(void **state) {
     }
 }
 
+/* ---- tensors of real models, as the model floor cuts them ---- */
+
+typedef struct real {
+    const char *model;
+    const char *from;
+    const char *to;
+    const char *names[6];
+} real_t;
+
+#define LAYER "model.layers.0."
+
+static const real_t reals[] = {
+    {"llama3.2-1b",
+     "tp=2,pp=2",
+     "tp=8",
+     {LAYER "self_attn.k_proj.weight", LAYER "input_layernorm.weight",
+      "model.layers.15.self_attn.v_proj.weight"}},
+    {"qwen3-30b-a3b",
+     "tp=8,ep=2",
+     "tp=2,dp=2,ep=4",
+     {LAYER "self_attn.k_proj.weight", LAYER "self_attn.q_norm.weight", LAYER "mlp.gate.weight",
+      LAYER "mlp.experts.127.down_proj.weight"}},
+    {"deepseek-v3",
+     "pp=2,dp=2,ep=2",
+     "tp=3",
+     {"model.layers.3.mlp.gate.e_score_correction_bias", LAYER "self_attn.q_a_layernorm.weight",
+      "model.layers.60.mlp.gate.weight"}},
+};
+
+static const ferry_tensor_t *find(const ferry_tensor_set_t *set, const char *name) {
+    size_t count = 0;
+    const ferry_tensor_t *tensors = ferry_tensor_set_tensors(set, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(tensors[i].name, name) == 0) {
+            return &tensors[i];
+        }
+    }
+    fail_msg("no tensor %s", name);
+    return NULL;
+}
+
+static ferry_tensor_set_t *make_set(const char *model, const char *spec, ferry_dtype_t dtype) {
+    ferry_parallel_t parallel;
+    ferry_tensor_set_t *set = NULL;
+    assert_int_equal(ferry_parallel_parse(spec, &parallel, NULL), FERRY_OK);
+    assert_int_equal(ferry_model_tensors(model, dtype, &parallel, 0, &set, NULL), FERRY_OK);
+    return set;
+}
+
+static void test_real(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        const real_t *real = &reals[i];
+        ferry_tensor_set_t *from = make_set(real->model, real->from, FERRY_F32);
+        ferry_tensor_set_t *to = make_set(real->model, real->to, FERRY_BF16);
+        rso_case_t c = {.flags = FERRY_PLAN_ALLOW_CAST};
+        for (int k = 0; k < 6 && real->names[k] != NULL; k++) {
+            const ferry_tensor_t *source = find(from, real->names[k]);
+            const ferry_tensor_t *target = find(to, real->names[k]);
+            rso_tensor_t *t = rso_add(&c, source->name, source->dtype, target->dtype);
+            t->ndim = source->ndim;
+            memcpy(t->shape, source->shape, source->ndim * sizeof *t->shape);
+            orc_from_ferry(source->layout, &t->source);
+            orc_from_ferry(target->layout, &t->target);
+            bool kept = strstr(source->name, "bias") != NULL;
+            assert_int_equal(target->dtype, kept ? FERRY_F32 : FERRY_BF16);
+        }
+        assert_true(rso_open(&c));
+        for (int kind = 0; kind <= AS_PROCESSES; kind++) {
+            rsr_tour_t plan = {&c, 1, 3 + i, 1, 1};
+            run_well((body_kind_t)kind, c.nranks, rsr_tour_body, &plan, NULL);
+        }
+        rso_close(&c);
+        ferry_tensor_set_destroy(from);
+        ferry_tensor_set_destroy(to);
+    }
+}
+
 int main(void) {
     (void)alarm(220);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_list),
         cmocka_unit_test(test_ten_rounds),
+        cmocka_unit_test(test_real),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

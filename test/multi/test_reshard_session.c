@@ -316,7 +316,7 @@ static ferry_status_t corrupt_body(ferry_world_t *world, void *context, ferry_er
     GOOD(rsr_drive(&run, err));
     EXPECT(run.refreshed == 1);
     GOOD(ferry_group_barrier(ferry_world_group(world), err));
-    body_sleep(0.01);
+    body_sleep(0.02); /* all have left the barrier */
     GOOD(rsr_fill(&run, 1, err));
     ferry_error_t found = FERRY_ERROR_INIT;
     EXPECT(rsr_drive(&run, &found) == FERRY_CORRUPT);
