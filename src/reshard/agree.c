@@ -97,6 +97,9 @@ static ferry_status_t compare_pairs(const fy_session_t *session, ferry_error_t *
     if (status == FERRY_OK) {
         status = fy_agree(session->group, &letter, letters, err);
     }
+    if (status == FERRY_OK && (mine == NULL || all == NULL)) {
+        status = fy_fail_nomem(err, "the hashes of a plan"); /* told above */
+    }
     for (uint32_t peer = 0; peer < size && status == FERRY_OK; peer++) {
         mine[peer] = ferry_plan_pair_hash(session->plan, session->me, peer);
         mine[size + peer] = ferry_plan_pair_hash(session->plan, peer, session->me);

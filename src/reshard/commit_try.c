@@ -129,7 +129,7 @@ static ferry_status_t glance(ferry_commit_t *commit, const need_t *need, ferry_e
 static ferry_status_t drive(ferry_commit_t *commit, look_fn_t look, bool wait, bool *done_p,
                             ferry_error_t *err) {
     for (;;) {
-        need_t need;
+        need_t need = {NULL, 0, FERRY_RANK_NONE, ""};
         *done_p = false;
         FY_TRY(look(commit, &need, done_p, err));
         if (*done_p) {

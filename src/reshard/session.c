@@ -113,7 +113,8 @@ static ferry_status_t make_meeting(fy_session_t *session, ferry_error_t *err) {
             }
         }
     }
-    for (uint32_t member = 0; member < session->size && status == FERRY_OK; member++) {
+    for (uint32_t member = 0;
+         member < session->size && session->meetings != NULL && status == FERRY_OK; member++) {
         void *theirs = NULL;
         status = ferry_mem_map(session->world, &all[member].key, &theirs, err);
         session->meetings[member] = theirs;

@@ -47,7 +47,7 @@ static void own_free(void *memory) {
 #define calloc own_calloc
 #define realloc own_realloc
 #define free own_free
-#include "base/memory.c"
+#include "base/memory.c" /* NOLINT(bugprone-suspicious-include) */
 #undef malloc
 #undef calloc
 #undef realloc
