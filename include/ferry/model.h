@@ -13,6 +13,8 @@
 #ifndef FERRY_MODEL_H
 #define FERRY_MODEL_H
 
+#include <stdbool.h>
+
 #include <ferry/plan.h>
 
 FERRY_BEGIN_DECLS
@@ -53,6 +55,28 @@ FERRY_API ferry_status_t ferry_model_info(size_t index, ferry_model_info_t *info
 FERRY_API ferry_status_t ferry_model_tensors(const char *model, ferry_dtype_t dtype,
                                              const ferry_parallel_t *parallel, uint32_t first_rank,
                                              ferry_tensor_set_t **set_p, ferry_error_t *err);
+
+/* The dimensions of a model, as in its config.json; 0 where its family has no such thing. */
+typedef struct ferry_model_numbers {
+    size_t size;            /* sizeof(ferry_model_numbers_t) */
+    const char *model_type; /* "llama"; static */
+    uint32_t layers;
+    uint32_t dense_layers; /* with experts: the first ones that have none */
+    uint32_t vocab, hidden, ffn;
+    uint32_t heads, kv_heads, head_dim;
+    uint32_t experts, expert_ffn, shared_ffn; /* shared: of all shared experts together */
+    uint32_t q_rank, kv_rank, qk_nope, qk_rope, v_head;
+    bool tied; /* the embedding is the output layer too */
+} ferry_model_numbers_t;
+
+FERRY_API ferry_status_t ferry_model_numbers(const char *model, ferry_model_numbers_t *numbers_p,
+                                             ferry_error_t *err);
+/* The tensors that a model of the family of `model` with other numbers has, whole, on rank 0. A number that the family
+ * needs must not be 0, one that it lacks must be; model_type and tied stay as they are. */
+FERRY_API ferry_status_t ferry_model_tensors_with(const char *model,
+                                                  const ferry_model_numbers_t *numbers,
+                                                  ferry_dtype_t dtype, ferry_tensor_set_t **set_p,
+                                                  ferry_error_t *err);
 FERRY_API void ferry_tensor_set_destroy(ferry_tensor_set_t *set); /* NULL is fine */
 FERRY_API const ferry_tensor_t *ferry_tensor_set_tensors(const ferry_tensor_set_t *set,
                                                          size_t *count_p);

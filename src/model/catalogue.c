@@ -117,40 +117,40 @@ static const fy_family_t deepseek = {mla_attention, dense_mlp, deepseek_moe};
 
 static const fy_model_t models[] = {
     {.name = "llama3.2-1b", .summary = "Llama 3.2 1B, dense, tied embeddings",
-     .family = &llama, .layers = 16, .vocab = 128256, .hidden = 2048, .ffn = 8192,
+     .family = &llama, .type = "llama", .layers = 16, .vocab = 128256, .hidden = 2048, .ffn = 8192,
      .heads = 32, .kv_heads = 8, .head_dim = 64, .tied = true},
     {.name = "llama3-8b", .summary = "Llama 3 and 3.1 8B, dense",
-     .family = &llama, .layers = 32, .vocab = 128256, .hidden = 4096, .ffn = 14336,
+     .family = &llama, .type = "llama", .layers = 32, .vocab = 128256, .hidden = 4096, .ffn = 14336,
      .heads = 32, .kv_heads = 8, .head_dim = 128},
     {.name = "llama3-70b", .summary = "Llama 3, 3.1 and 3.3 70B, dense",
-     .family = &llama, .layers = 80, .vocab = 128256, .hidden = 8192, .ffn = 28672,
+     .family = &llama, .type = "llama", .layers = 80, .vocab = 128256, .hidden = 8192, .ffn = 28672,
      .heads = 64, .kv_heads = 8, .head_dim = 128},
     {.name = "llama3-405b", .summary = "Llama 3.1 405B, dense",
-     .family = &llama, .layers = 126, .vocab = 128256, .hidden = 16384, .ffn = 53248,
-     .heads = 128, .kv_heads = 8, .head_dim = 128},
+     .family = &llama, .type = "llama", .layers = 126, .vocab = 128256, .hidden = 16384,
+     .ffn = 53248, .heads = 128, .kv_heads = 8, .head_dim = 128},
     {.name = "qwen3-8b", .summary = "Qwen3 8B, dense",
-     .family = &qwen3, .layers = 36, .vocab = 151936, .hidden = 4096, .ffn = 12288,
+     .family = &qwen3, .type = "qwen3", .layers = 36, .vocab = 151936, .hidden = 4096, .ffn = 12288,
      .heads = 32, .kv_heads = 8, .head_dim = 128},
     {.name = "qwen3-32b", .summary = "Qwen3 32B, dense",
-     .family = &qwen3, .layers = 64, .vocab = 151936, .hidden = 5120, .ffn = 25600,
+     .family = &qwen3, .type = "qwen3", .layers = 64, .vocab = 151936, .hidden = 5120, .ffn = 25600,
      .heads = 64, .kv_heads = 8, .head_dim = 128},
     {.name = "qwen3-30b-a3b", .summary = "Qwen3 30B-A3B, 128 experts",
-     .family = &qwen3, .layers = 48, .vocab = 151936, .hidden = 2048,
+     .family = &qwen3, .type = "qwen3_moe", .layers = 48, .vocab = 151936, .hidden = 2048,
      .heads = 32, .kv_heads = 4, .head_dim = 128, .experts = 128, .expert_ffn = 768},
     {.name = "qwen3-235b-a22b", .summary = "Qwen3 235B-A22B, 128 experts",
-     .family = &qwen3, .layers = 94, .vocab = 151936, .hidden = 4096,
+     .family = &qwen3, .type = "qwen3_moe", .layers = 94, .vocab = 151936, .hidden = 4096,
      .heads = 64, .kv_heads = 4, .head_dim = 128, .experts = 128, .expert_ffn = 1536},
     {.name = "mixtral-8x7b", .summary = "Mixtral 8x7B, 8 experts",
-     .family = &mixtral, .layers = 32, .vocab = 32000, .hidden = 4096,
+     .family = &mixtral, .type = "mixtral", .layers = 32, .vocab = 32000, .hidden = 4096,
      .heads = 32, .kv_heads = 8, .head_dim = 128, .experts = 8, .expert_ffn = 14336},
     {.name = "deepseek-v3", .summary = "DeepSeek-V3 671B, 256 experts, without the prediction layer",
-     .family = &deepseek, .layers = 61, .dense_layers = 3, .vocab = 129280, .hidden = 7168,
-     .ffn = 18432, .heads = 128, .experts = 256, .expert_ffn = 2048, .shared_ffn = 2048,
-     .q_rank = 1536, .kv_rank = 512, .qk_nope = 128, .qk_rope = 64, .v_head = 128},
+     .family = &deepseek, .type = "deepseek_v3", .layers = 61, .dense_layers = 3, .vocab = 129280,
+     .hidden = 7168, .ffn = 18432, .heads = 128, .experts = 256, .expert_ffn = 2048,
+     .shared_ffn = 2048, .q_rank = 1536, .kv_rank = 512, .qk_nope = 128, .qk_rope = 64, .v_head = 128},
     {.name = "kimi-k2", .summary = "Kimi K2 1T, 384 experts",
-     .family = &deepseek, .layers = 61, .dense_layers = 1, .vocab = 163840, .hidden = 7168,
-     .ffn = 18432, .heads = 64, .experts = 384, .expert_ffn = 2048, .shared_ffn = 2048,
-     .q_rank = 1536, .kv_rank = 512, .qk_nope = 128, .qk_rope = 64, .v_head = 128},
+     .family = &deepseek, .type = "kimi_k2", .layers = 61, .dense_layers = 1, .vocab = 163840,
+     .hidden = 7168, .ffn = 18432, .heads = 64, .experts = 384, .expert_ffn = 2048,
+     .shared_ffn = 2048, .q_rank = 1536, .kv_rank = 512, .qk_nope = 128, .qk_rope = 64, .v_head = 128},
 };
 /* clang-format on */
 
@@ -203,6 +203,50 @@ uint64_t fy_model_dim(const fy_model_t *model, fy_dim_t dim) {
         return (uint64_t)model->heads * model->v_head;
     }
     return 0;
+}
+
+fy_counts_t fy_model_counts(const fy_model_t *model) {
+    return (fy_counts_t){.name = model->name,
+                         .layers = model->layers,
+                         .experts = model->experts,
+                         .heads = model->heads,
+                         .kv_heads = model->kv_heads,
+                         .head_dim = model->head_dim};
+}
+
+static fy_way_t plain_way(uint32_t dim, uint64_t unit) {
+    return (fy_way_t){.cut = FY_CUT_PLAIN, .dim = dim, .unit = unit};
+}
+
+fy_way_t fy_model_way(const fy_model_t *model, fy_rule_t rule) {
+    switch (rule) {
+    case FY_REPLICATED:
+    case FY_RULES:
+        break;
+    case FY_COLUMN:
+        return plain_way(0, 1);
+    case FY_ROW:
+        return plain_way(1, 1);
+    case FY_QUERY:
+        return (fy_way_t){.cut = FY_CUT_QUERY, .dim = 0};
+    case FY_OUTPUT:
+        return (fy_way_t){.cut = FY_CUT_QUERY, .dim = 1};
+    case FY_KEY_VALUE:
+        return (fy_way_t){.cut = FY_CUT_KEY_VALUE, .dim = 0};
+    case FY_MLA_QUERY:
+        return plain_way(0, (uint64_t)model->qk_nope + model->qk_rope);
+    case FY_MLA_KEY_VALUE:
+        return plain_way(0, (uint64_t)model->qk_nope + model->v_head);
+    case FY_MLA_OUTPUT:
+        return plain_way(1, model->v_head);
+    case FY_TIED:
+        return (fy_way_t){.cut = FY_CUT_PLAIN, .dim = 0, .unit = 1, .both_ends = true};
+    case FY_EXPERT_COLUMN:
+        return (fy_way_t){.cut = FY_CUT_PLAIN, .dim = 0, .unit = 1, .expert = true};
+    case FY_EXPERT_ROW:
+        return (fy_way_t){.cut = FY_CUT_PLAIN, .dim = 1, .unit = 1, .expert = true};
+    }
+    return (fy_way_t){.cut = FY_CUT_NONE};
 }
 
 const fy_row_t *fy_model_root(const fy_model_t *model) {

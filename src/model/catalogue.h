@@ -9,7 +9,9 @@
 
 #include <ferry/model.h>
 
-/* What is cut where. placing.c says what each one means for a mesh. */
+#include "model/placing.h"
+
+/* What is cut where. fy_model_way says it in terms of axes and units. */
 typedef enum fy_rule {
     FY_REPLICATED,
     FY_COLUMN,    /* dim 0 under tp: gate, up, vocabulary */
@@ -23,8 +25,7 @@ typedef enum fy_rule {
     FY_TIED,          /* like FY_COLUMN, on the first and on the last pp stage */
     FY_EXPERT_COLUMN, /* dim 0 under etp */
     FY_EXPERT_ROW,    /* dim 1 under etp */
-    FY_RULES,
-    FY_DENSE_RULES = FY_EXPERT_COLUMN
+    FY_RULES
 } fy_rule_t;
 
 /* Lengths that shapes are made of; fy_model_dim works them out. */
@@ -65,6 +66,7 @@ typedef struct fy_family {
 typedef struct fy_model {
     const char *name;
     const char *summary;
+    const char *type; /* model_type of config.json */
     const fy_family_t *family;
     uint32_t layers;
     uint32_t dense_layers; /* with experts: the first ones that have none */
@@ -79,6 +81,15 @@ typedef struct fy_model {
 const fy_model_t *fy_model_find(const char *name);
 
 uint64_t fy_model_dim(const fy_model_t *model, fy_dim_t dim);
+
+/* What a placing must know of the model, and how a rule cuts its tensors. */
+fy_counts_t fy_model_counts(const fy_model_t *model);
+fy_way_t fy_model_way(const fy_model_t *model, fy_rule_t rule);
+
+/* ferry_model_tensors, of a model that need not be in the catalogue. */
+ferry_status_t fy_model_tensors(const fy_model_t *model, ferry_dtype_t dtype,
+                                const ferry_parallel_t *parallel, uint32_t first_rank,
+                                ferry_tensor_set_t **set_p, ferry_error_t *err);
 
 /* The tensors that are in no layer. */
 const fy_row_t *fy_model_root(const fy_model_t *model);

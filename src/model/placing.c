@@ -12,11 +12,9 @@
 #include "base/fail.h"
 #include "base/memory.h"
 
-enum { EXPERT_RULES = FY_RULES - FY_DENSE_RULES };
-
 /* ---- does the grid suit the model? ------------------------------------------------------------- */
 
-static ferry_status_t check_experts(const fy_model_t *model, const fy_grid_t *grid,
+static ferry_status_t check_experts(const fy_counts_t *model, const fy_grid_t *grid,
                                     ferry_error_t *err) {
     if (model->experts == 0 && (grid->ep > 1 || grid->etp > 1)) {
         return fy_fail(err, FERRY_INVALID, "%s has no experts, so %s must be 1, not %" PRIu32,
@@ -30,7 +28,7 @@ static ferry_status_t check_experts(const fy_model_t *model, const fy_grid_t *gr
     return FERRY_OK;
 }
 
-static ferry_status_t check_grid(const fy_model_t *model, const fy_grid_t *grid,
+static ferry_status_t check_grid(const fy_counts_t *model, const fy_grid_t *grid,
                                  uint32_t first_rank, ferry_error_t *err) {
     FY_TRY(check_experts(model, grid, err));
     if (grid->pp > model->layers) {
@@ -61,7 +59,7 @@ static fy_cut_t plain_cut(uint32_t axis_size, uint32_t dim, uint64_t unit) {
 }
 
 /* The query side: heads stay with the K/V head that they read, whatever tp is. */
-static fy_cut_t query_cut(const fy_model_t *model, uint32_t tp, uint32_t dim) {
+static fy_cut_t query_cut(const fy_counts_t *model, uint32_t tp, uint32_t dim) {
     uint64_t group = (uint64_t)model->head_dim * (model->heads / model->kv_heads);
     fy_cut_t cut = plain_cut(tp, dim, group);
     if (tp > model->kv_heads) {
@@ -72,69 +70,50 @@ static fy_cut_t query_cut(const fy_model_t *model, uint32_t tp, uint32_t dim) {
     return cut;
 }
 
-static fy_cut_t key_value_cut(const fy_model_t *model, uint32_t tp) {
-    fy_cut_t cut = plain_cut(tp, 0, model->head_dim);
+static fy_cut_t key_value_cut(const fy_counts_t *model, uint32_t tp, uint32_t dim) {
+    fy_cut_t cut = plain_cut(tp, dim, model->head_dim);
     cut.split = tp > model->kv_heads;
     return cut;
 }
 
-static fy_cut_t make_cut(const fy_model_t *model, const fy_grid_t *grid, fy_rule_t rule) {
-    switch (rule) {
-    case FY_REPLICATED:
-    case FY_RULES:
-        break;
-    case FY_COLUMN:
-        return plain_cut(grid->tp, 0, 1);
-    case FY_ROW:
-        return plain_cut(grid->tp, 1, 1);
-    case FY_QUERY:
-        return query_cut(model, grid->tp, 0);
-    case FY_OUTPUT:
-        return query_cut(model, grid->tp, 1);
-    case FY_KEY_VALUE:
-        return key_value_cut(model, grid->tp);
-    case FY_MLA_QUERY:
-        return plain_cut(grid->tp, 0, (uint64_t)model->qk_nope + model->qk_rope);
-    case FY_MLA_KEY_VALUE:
-        return plain_cut(grid->tp, 0, (uint64_t)model->qk_nope + model->v_head);
-    case FY_MLA_OUTPUT:
-        return plain_cut(grid->tp, 1, model->v_head);
-    case FY_TIED: {
-        fy_cut_t cut = plain_cut(grid->tp, 0, 1);
-        cut.both_ends = grid->pp > 1;
-        return cut;
+static fy_cut_t make_cut(const fy_counts_t *model, const fy_grid_t *grid, const fy_way_t *way) {
+    fy_cut_t cut = {.sharded = false};
+    /* The catalogue lists ways that a model has no tensors of: there are no heads to divide by. */
+    bool grouped = model->kv_heads > 0;
+    if (way->cut == FY_CUT_PLAIN) {
+        cut = plain_cut(way->expert ? grid->etp : grid->tp, way->dim, way->unit);
+    } else if (way->cut == FY_CUT_QUERY && grouped) {
+        cut = query_cut(model, grid->tp, way->dim);
+    } else if (way->cut == FY_CUT_KEY_VALUE && grouped) {
+        cut = key_value_cut(model, grid->tp, way->dim);
     }
-    case FY_EXPERT_COLUMN:
-        return plain_cut(grid->etp, 0, 1);
-    case FY_EXPERT_ROW:
-        return plain_cut(grid->etp, 1, 1);
-    }
-    return (fy_cut_t){.sharded = false};
+    cut.both_ends = way->both_ends && grid->pp > 1;
+    cut.expert = way->expert;
+    return cut;
 }
 
 static bool cut_equal(const fy_cut_t *a, const fy_cut_t *b) {
     return a->sharded == b->sharded && a->split == b->split && a->inner == b->inner &&
-           a->both_ends == b->both_ends && a->dim == b->dim && a->unit == b->unit &&
-           a->inner_unit == b->inner_unit;
+           a->both_ends == b->both_ends && a->expert == b->expert && a->dim == b->dim &&
+           a->unit == b->unit && a->inner_unit == b->inner_unit;
 }
 
-/* Does the model have tensors of this rule at all? Others have no heads to divide by. */
-static bool rule_applies(const fy_model_t *model, fy_rule_t rule) {
-    bool grouped = rule == FY_QUERY || rule == FY_OUTPUT || rule == FY_KEY_VALUE;
-    return !grouped || model->kv_heads > 0;
-}
-
-static void make_cuts(fy_placing_t *placing) {
-    for (fy_rule_t rule = FY_REPLICATED; rule < FY_RULES; rule++) {
-        if (rule_applies(placing->model, rule)) {
-            placing->cuts[rule] = make_cut(placing->model, &placing->grid, rule);
-        }
-        fy_rule_t same = rule < FY_DENSE_RULES ? FY_REPLICATED : FY_EXPERT_COLUMN;
-        while (!cut_equal(&placing->cuts[same], &placing->cuts[rule])) {
+/* Gives every way its cut and the place of its layouts; returns how many layouts a stage may have. */
+static size_t make_places(fy_placing_t *placing, const fy_way_t *ways, size_t nways) {
+    size_t count = 0;
+    for (size_t w = 0; w < nways; w++) {
+        fy_spot_t *place = &placing->places[w];
+        place->cut = make_cut(&placing->counts, &placing->grid, &ways[w]);
+        size_t same = 0;
+        while (!cut_equal(&placing->places[same].cut, &place->cut)) {
             same++;
         }
-        placing->same[rule] = same;
+        place->first = same < w ? placing->places[same].first : count;
+        if (same == w) {
+            count += place->cut.expert ? placing->grid.ep : 1;
+        }
     }
+    return count;
 }
 
 /* ---- meshes ------------------------------------------------------------------------------------ */
@@ -189,7 +168,7 @@ static void dense_mesh(const fy_placing_t *placing, uint32_t stage, const fy_cut
         add_axis(mesh, "tp", grid->tp);
         return;
     }
-    uint32_t tp = cut->split ? placing->model->kv_heads : grid->tp;
+    uint32_t tp = cut->split ? placing->counts.kv_heads : grid->tp;
     add_cut_axis(mesh, "tp", tp, cut->dim, cut->unit);
     if (cut->inner) {
         add_cut_axis(mesh, "tprep", grid->tp / tp, cut->dim, cut->inner_unit);
@@ -214,14 +193,18 @@ static void expert_mesh(const fy_placing_t *placing, uint32_t stage, uint32_t ep
 
 /* ---- layouts ----------------------------------------------------------------------------------- */
 
-ferry_status_t fy_placing_init(fy_placing_t *placing, const fy_model_t *model,
-                               const fy_grid_t *grid, uint32_t first_rank, ferry_error_t *err) {
-    *placing = (fy_placing_t){.model = model, .grid = *grid, .first_rank = first_rank};
-    FY_TRY(check_grid(model, grid, first_rank, err));
-    placing->experts_per_coordinate = (uint32_t)fy_ceil_div(model->experts, grid->ep);
-    make_cuts(placing);
-    /* pp is at most the number of layers and ep that of experts: the table stays small. */
-    placing->nlayouts = (size_t)grid->pp * (FY_DENSE_RULES + (size_t)EXPERT_RULES * grid->ep);
+ferry_status_t fy_placing_init(fy_placing_t *placing, const fy_counts_t *counts,
+                               const fy_way_t *ways, size_t nways, const fy_grid_t *grid,
+                               uint32_t first_rank, ferry_error_t *err) {
+    *placing = (fy_placing_t){.counts = *counts, .grid = *grid, .first_rank = first_rank};
+    FY_TRY(check_grid(counts, grid, first_rank, err));
+    placing->experts_per_coordinate = (uint32_t)fy_ceil_div(counts->experts, grid->ep);
+    placing->places = fy_alloc_zero(nways, sizeof(fy_spot_t));
+    if (placing->places == NULL) {
+        return fy_fail_nomem(err, "the layouts of a model");
+    }
+    /* pp * ep is at most the world: the table stays small. */
+    placing->nlayouts = grid->pp * make_places(placing, ways, nways);
     placing->layouts = fy_alloc_zero(placing->nlayouts, sizeof(ferry_layout_t *));
     placing->ranks = fy_alloc(2 * (size_t)grid->stage_ranks, sizeof(uint32_t));
     if (placing->layouts == NULL || placing->ranks == NULL) {
@@ -236,6 +219,7 @@ void fy_placing_fini(fy_placing_t *placing) {
             ferry_layout_destroy(placing->layouts[i]);
         }
     }
+    fy_free(placing->places);
     fy_free(placing->layouts);
     fy_free(placing->ranks);
 }
@@ -249,8 +233,8 @@ ferry_layout_t **fy_placing_take(fy_placing_t *placing, size_t *count_p) {
 
 uint32_t fy_placing_stage(const fy_placing_t *placing, uint32_t layer) {
     uint32_t pp = placing->grid.pp;
-    uint32_t each = placing->model->layers / pp;
-    uint32_t extra = placing->model->layers % pp;
+    uint32_t each = placing->counts.layers / pp;
+    uint32_t extra = placing->counts.layers % pp;
     /* The stages of the window [first, first + extra) have one layer more. The window is in the
      * middle, since the first stage has the embedding too, and the last stage the output layer. */
     uint32_t first = (pp - extra + 1) / 2;
@@ -264,24 +248,21 @@ uint32_t fy_placing_stage(const fy_placing_t *placing, uint32_t layer) {
     return first + extra + (layer - extra * (each + 1)) / each;
 }
 
-ferry_status_t fy_placing_layout(fy_placing_t *placing, uint32_t stage, fy_rule_t rule,
-                                 uint32_t expert, const ferry_layout_t **layout_p,
-                                 ferry_error_t *err) {
-    fy_rule_t same = placing->same[rule];
-    bool is_expert = same >= FY_DENSE_RULES;
-    size_t per_stage = placing->nlayouts / placing->grid.pp;
-    size_t index = stage * per_stage + same;
+ferry_status_t fy_placing_layout(fy_placing_t *placing, uint32_t stage, size_t way, uint32_t expert,
+                                 const ferry_layout_t **layout_p, ferry_error_t *err) {
+    const fy_spot_t *place = &placing->places[way];
+    size_t index = stage * (placing->nlayouts / placing->grid.pp) + place->first;
     uint32_t ep = 0;
-    if (is_expert) {
+    if (place->cut.expert) {
         ep = expert / placing->experts_per_coordinate;
-        index += (size_t)EXPERT_RULES * ep;
+        index += ep;
     }
     if (placing->layouts[index] == NULL) {
         mesh_t mesh = {.naxes = 0};
-        if (is_expert) {
-            expert_mesh(placing, stage, ep, &placing->cuts[same], &mesh);
+        if (place->cut.expert) {
+            expert_mesh(placing, stage, ep, &place->cut, &mesh);
         } else {
-            dense_mesh(placing, stage, &placing->cuts[same], &mesh);
+            dense_mesh(placing, stage, &place->cut, &mesh);
         }
         ferry_layout_params_t params = FERRY_LAYOUT_PARAMS_INIT;
         params.naxes = mesh.naxes;

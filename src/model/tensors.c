@@ -13,19 +13,14 @@
 #include "base/fail.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "model/catalogue.h"
+#include "model/names.h"
 #include "model/placing.h"
+#include "model/set.h"
 
 #define LAYER_PREFIX "model.layers."
 
 enum { PREFIX_BYTES = 32 }; /* enough for LAYER_PREFIX, a number and a dot */
-
-struct ferry_tensor_set {
-    fy_arena_t arena; /* tensors, names, shapes */
-    ferry_tensor_t *tensors;
-    size_t count;
-    ferry_layout_t **layouts; /* some may be NULL */
-    size_t nlayouts;
-};
 
 /* A tensor of every layer of a kind, or of none. */
 typedef struct slot {
@@ -54,20 +49,6 @@ typedef struct builder {
     char *next_name;
 } builder_t;
 
-/* Writes the digits and returns where they end. */
-static char *write_number(char *out, uint32_t number) {
-    char digits[10];
-    uint32_t count = 0;
-    do {
-        digits[count++] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0);
-    while (count > 0) {
-        *out++ = digits[--count];
-    }
-    return out;
-}
-
 /* ---- slots ------------------------------------------------------------------------------------- */
 
 /* The row's name with the expert's number in place of '*'. */
@@ -80,7 +61,7 @@ static char *make_name(fy_arena_t *arena, const char *pattern, uint32_t expert) 
     if (name != NULL) {
         size_t head = (size_t)(star - pattern);
         memcpy(name, pattern, head);
-        char *end = write_number(name + head, expert);
+        char *end = fy_name_number(name + head, expert);
         memcpy(end, star + 1, strlen(star + 1) + 1);
     }
     return name;
@@ -159,7 +140,7 @@ static const slots_t *layer_slots(const builder_t *builder, uint32_t layer) {
 /* "model.layers.7."; returns its length. */
 static size_t write_prefix(char prefix[PREFIX_BYTES], uint32_t layer) {
     memcpy(prefix, LAYER_PREFIX, sizeof LAYER_PREFIX - 1);
-    char *end = write_number(prefix + sizeof LAYER_PREFIX - 1, layer);
+    char *end = fy_name_number(prefix + sizeof LAYER_PREFIX - 1, layer);
     *end++ = '.';
     return (size_t)(end - prefix);
 }
@@ -273,6 +254,12 @@ ferry_status_t ferry_model_tensors(const char *model, ferry_dtype_t dtype,
     if (found == NULL) {
         return fail_unknown(model != NULL ? model : "", err);
     }
+    return fy_model_tensors(found, dtype, parallel, first_rank, set_p, err);
+}
+
+ferry_status_t fy_model_tensors(const fy_model_t *model, ferry_dtype_t dtype,
+                                const ferry_parallel_t *parallel, uint32_t first_rank,
+                                ferry_tensor_set_t **set_p, ferry_error_t *err) {
     if (ferry_dtype_bits(dtype) == 0) {
         return fy_fail(err, FERRY_INVALID, "%d is no dtype", (int)dtype);
     }
@@ -282,10 +269,16 @@ ferry_status_t ferry_model_tensors(const char *model, ferry_dtype_t dtype,
     if (set == NULL) {
         return fy_fail_nomem(err, "a tensor set");
     }
+    fy_counts_t counts = fy_model_counts(model);
+    fy_way_t ways[FY_RULES];
+    for (fy_rule_t rule = FY_REPLICATED; rule < FY_RULES; rule++) {
+        ways[rule] = fy_model_way(model, rule);
+    }
     fy_placing_t placing;
-    ferry_status_t status = fy_placing_init(&placing, found, &grid, first_rank, err);
+    ferry_status_t status =
+        fy_placing_init(&placing, &counts, ways, FY_RULES, &grid, first_rank, err);
     if (status == FERRY_OK) {
-        builder_t builder = {.model = found, .dtype = dtype, .placing = &placing, .set = set};
+        builder_t builder = {.model = model, .dtype = dtype, .placing = &placing, .set = set};
         status = build(&builder, err);
         fy_arena_fini(&builder.scratch);
     }
