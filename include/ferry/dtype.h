@@ -7,6 +7,8 @@
 #ifndef FERRY_DTYPE_H
 #define FERRY_DTYPE_H
 
+#include <stdbool.h>
+
 #include <ferry/status.h>
 
 FERRY_BEGIN_DECLS
@@ -50,6 +52,9 @@ FERRY_API ferry_status_t ferry_dtype_parse(const char *name, ferry_dtype_t *dtyp
 /* The bytes that `elements` take, rounded up to a whole byte. FERRY_OVERFLOW past 64 bits. */
 FERRY_API ferry_status_t ferry_dtype_bytes(ferry_dtype_t dtype, uint64_t elements,
                                            uint64_t *bytes_p, ferry_error_t *err);
+
+/* f64 f32 f16 bf16 f8e4m3 f8e5m2: those that are cast into each other. e8m0, a scale, is none. */
+FERRY_API bool ferry_dtype_is_float(ferry_dtype_t dtype);
 
 /* The dtype that travels, one rule for both ends: the target's when it is narrower (cast before
  * sending, fewer bytes), else the source's (cast after receiving; equal widths included). */

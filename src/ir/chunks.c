@@ -47,14 +47,10 @@ typedef struct maker {
 
 /* ---- wire dtypes -------------------------------------------------------------------------------- */
 
-static bool is_float(ferry_dtype_t dtype) {
-    return dtype == FERRY_F64 || dtype == FERRY_F32 || dtype == FERRY_F16 || dtype == FERRY_BF16 ||
-           dtype == FERRY_F8E4M3 || dtype == FERRY_F8E5M2;
-}
-
 ferry_dtype_t ferry_wire_dtype(ferry_dtype_t source, ferry_dtype_t target, ferry_dtype_t wish) {
     uint32_t bits = ferry_dtype_bits(wish);
-    if (is_float(source) && is_float(target) && is_float(wish) && bits < ferry_dtype_bits(source) &&
+    if (ferry_dtype_is_float(source) && ferry_dtype_is_float(target) &&
+        ferry_dtype_is_float(wish) && bits < ferry_dtype_bits(source) &&
         bits < ferry_dtype_bits(target)) {
         return wish;
     }

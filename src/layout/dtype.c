@@ -66,6 +66,11 @@ ferry_status_t ferry_dtype_bytes(ferry_dtype_t dtype, uint64_t elements, uint64_
     return FERRY_OK;
 }
 
+bool ferry_dtype_is_float(ferry_dtype_t dtype) {
+    return dtype == FERRY_F64 || dtype == FERRY_F32 || dtype == FERRY_F16 || dtype == FERRY_BF16 ||
+           dtype == FERRY_F8E4M3 || dtype == FERRY_F8E5M2;
+}
+
 ferry_dtype_t ferry_dtype_wire(ferry_dtype_t source, ferry_dtype_t target) {
     return ferry_dtype_bits(target) < ferry_dtype_bits(source) ? target : source;
 }

@@ -36,16 +36,11 @@ static uint32_t find(const fy_session_t *session, const char *name) {
     return FERRY_INDEX_NONE;
 }
 
-static bool is_float(ferry_dtype_t dtype) {
-    return dtype == FERRY_F64 || dtype == FERRY_F32 || dtype == FERRY_F16 || dtype == FERRY_BF16 ||
-           dtype == FERRY_F8E4M3 || dtype == FERRY_F8E5M2;
-}
-
 /* Only floats change into each other. */
 static ferry_status_t check_cast(const fy_binding_t *b, ferry_error_t *err) {
     ferry_dtype_t from = b->tensor.source_dtype;
     ferry_dtype_t to = b->tensor.target_dtype;
-    if (from == to || b->transformed || (is_float(from) && is_float(to))) {
+    if (from == to || b->transformed || (ferry_dtype_is_float(from) && ferry_dtype_is_float(to))) {
         return FERRY_OK;
     }
     ferry_status_t status = fy_fail(err, FERRY_MISMATCH, "%s does not convert to %s",

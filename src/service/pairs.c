@@ -63,10 +63,6 @@ static ferry_status_t lonely(const fy_builtin_t *service, const fy_end_t *end, c
 
 /* --- do the ends fit? -------------------------------------------------------------------------- */
 
-static bool is_float(ferry_dtype_t dtype) {
-    return dtype >= FERRY_F64 && dtype <= FERRY_F8E5M2;
-}
-
 static bool same_shape(const fy_end_t *a, const fy_end_t *b) {
     bool same = a->ndim == b->ndim;
     for (uint32_t i = 0; i < a->ndim && same; i++) {
@@ -98,7 +94,8 @@ static ferry_status_t check_pair(const fy_builtin_t *service, const fy_end_t *se
                       send->task_id, shapes[0], shapes[1]);
         return about(service, recv, FERRY_MISMATCH, err);
     }
-    bool converts = send->dtype == recv->dtype || (is_float(send->dtype) && is_float(recv->dtype));
+    bool converts = send->dtype == recv->dtype ||
+                    (ferry_dtype_is_float(send->dtype) && ferry_dtype_is_float(recv->dtype));
     if (!converts) {
         (void)fy_fail(err, FERRY_MISMATCH, "%s: task id %" PRIu64 ": %s does not convert to %s",
                       FY_SERVICE_NAME, send->task_id, ferry_dtype_name(send->dtype),
