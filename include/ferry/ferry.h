@@ -5,7 +5,9 @@
 #define FERRY_FERRY_H
 
 #include <ferry/channel.h>
+#include <ferry/ckpt.h>
 #include <ferry/commit.h>
+#include <ferry/digest.h>
 #include <ferry/dtype.h>
 #include <ferry/ir.h>
 #include <ferry/kernel.h>
@@ -16,6 +18,8 @@
 #include <ferry/pipeline.h>
 #include <ferry/plan.h>
 #include <ferry/reshard.h>
+#include <ferry/rules.h>
+#include <ferry/safetensors.h>
 #include <ferry/sched.h>
 #include <ferry/service.h>
 #include <ferry/status.h>
