@@ -6,9 +6,10 @@
 #include <string.h>
 
 static const cli_command_t *const commands[] = {
-    &cli_cmd_plan,  &cli_cmd_plan_show,     &cli_cmd_plan_diff,
-    &cli_cmd_bench, &cli_cmd_bench_reshard, &cli_cmd_doctor,
-    &cli_cmd_help,  &cli_cmd_version,       &cli_cmd_completion,
+    &cli_cmd_reshard,       &cli_cmd_inspect,   &cli_cmd_verify,    &cli_cmd_synth,
+    &cli_cmd_plan,          &cli_cmd_plan_show, &cli_cmd_plan_diff, &cli_cmd_bench,
+    &cli_cmd_bench_reshard, &cli_cmd_doctor,    &cli_cmd_help,      &cli_cmd_version,
+    &cli_cmd_completion,
 };
 
 const cli_option_t cli_option_help = {

@@ -4,6 +4,10 @@
 
 #include "command.h"
 
+extern const cli_command_t cli_cmd_reshard;
+extern const cli_command_t cli_cmd_inspect;
+extern const cli_command_t cli_cmd_verify;
+extern const cli_command_t cli_cmd_synth;
 extern const cli_command_t cli_cmd_plan;
 extern const cli_command_t cli_cmd_plan_show;
 extern const cli_command_t cli_cmd_plan_diff;

@@ -8,7 +8,7 @@ CASES = ["llama3-8b-tp", "llama3-8b-cast", "qwen3-ep", "llama3-8b-mxfp8", "tiny-
 FAILED, USAGE = 1, 2
 NUMBER = (int, float)
 BENCH = ["bench", "reshard"]
-PHASES = {"reduce", "pack", "move", "unpack", "commit", "refresh"}
+PHASES = {"reduce", "pack", "move", "unpack", "commit", "refresh", "meet"}
 
 # One layer of a small model, its K projections: 512 x 2048, in bf16 2 MiB, and a norm of 2048.
 ONE_LAYER = ["--model", "llama3.2-1b", "--scale", "layers=1", "--rounds", "2"]

@@ -9,7 +9,8 @@ import subprocess
 
 from support.harness import Run, check, equal, ferry, finish, read_terminal, scratch
 
-COMMANDS = ["plan", "plan show", "plan diff", "bench", "bench reshard", "doctor", "help", "version", "completion"]
+COMMANDS = ["reshard", "inspect", "verify", "synth", "plan", "plan show", "plan diff", "bench", "bench reshard", "doctor",
+            "help", "version", "completion"]
 PLAN_OPTIONS = """--shape --dtype --from --to --name --to-dtype --allow-cast --model --collocated --disjoint
     --list-models --rank --hosts --slot --strict --json --out --transfers --help""".split()
 
