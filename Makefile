@@ -14,21 +14,23 @@ build:  ## release build; the tool is build/ferry
 	@tools/build release -j $(JOBS)
 	@ln -sfn release/ferry build/ferry
 
-run: build  ## plan a real case and print it
-	build/ferry plan --model llama3-70b --from tp=8,dp=8 --to tp=4,dp=16 --disjoint
+run: build  ## make a checkpoint, reshard it to tp=4,pp=2 and back, and prove both equal
+	@tools/demo $(CURDIR)/build/ferry $(CURDIR)/build/demo
 
 test: build  ## all tests: release, with ASan and UBSan, and with TSan what has threads
 	@tools/bootstrap test
 	@tools/run-tests -j $(JOBS)
 
-# All three run, whichever misses its targets.
-bench: build  ## measure planner, kernels and copies against their limits and against other libraries
+# All run, whichever misses its targets.
+bench: build  ## measure planner, kernels, copies, models and checkpoints against limits and other programs
 	@tools/bootstrap test
 	@tools/bootstrap peers || echo 'bench: goes on without the peers that are not installed'
 	@missed=0; set -x; \
 	python3 bench/plan_bench.py --ferry build/ferry || missed=1; \
 	build/release/bench/kernel_bench --check-targets || missed=1; \
 	build/ferry bench --peers --check-targets || missed=1; \
+	build/ferry bench reshard --check-targets || missed=1; \
+	python3 bench/ckpt_bench.py --ferry build/ferry --check-targets || missed=1; \
 	exit $$missed
 
 lint: build  ## format, static analysis, layers, headers, exported symbols
