@@ -22,27 +22,27 @@ typedef struct bench_case {
     const char *name;
     uint64_t bytes; /* digested; 0: all of the memory */
     uint64_t run;   /* bytes; 0: no gaps */
-    bool gaps;      /* in memory, too: every second run */
     ferry_dtype_t dtype;
+    bool gaps; /* in memory, too: every second run */
     bool turned;
 } bench_case_t;
 
 static const bench_case_t cases[] = {
-    {"contiguous 4 KiB", 4 << 10, 0, false, FERRY_BF16, false},
-    {"contiguous 64 KiB", 64 << 10, 0, false, FERRY_BF16, false},
-    {"contiguous memory", 0, 0, false, FERRY_BF16, false},
-    {"column cut, runs of 2 B", 64 << 20, 2, false, FERRY_BF16, false},
-    {"column cut, runs of 16 B", 64 << 20, 16, false, FERRY_BF16, false},
-    {"column cut, runs of 64 B", 64 << 20, 64, false, FERRY_BF16, false},
-    {"column cut, runs of 256 B", 64 << 20, 256, false, FERRY_BF16, false},
-    {"column cut, runs of 4 KiB", 64 << 20, 4096, false, FERRY_BF16, false},
-    {"column cut, runs of 1000 B", 64 << 20, 1000, false, FERRY_BF16, false},
-    {"gaps, runs of 64 B, in cache", 16 << 10, 64, true, FERRY_BF16, false},
-    {"gaps, runs of 64 B", 64 << 20, 64, true, FERRY_BF16, false},
-    {"gaps, runs of 256 B", 64 << 20, 256, true, FERRY_BF16, false},
-    {"gaps, runs of 4 KiB", 64 << 20, 4096, true, FERRY_BF16, false},
-    {"transposed bf16", 32 << 20, 0, false, FERRY_BF16, true},
-    {"transposed f32", 32 << 20, 0, false, FERRY_F32, true},
+    {"contiguous 4 KiB", 4 << 10, 0, FERRY_BF16, false, false},
+    {"contiguous 64 KiB", 64 << 10, 0, FERRY_BF16, false, false},
+    {"contiguous memory", 0, 0, FERRY_BF16, false, false},
+    {"column cut, runs of 2 B", 64 << 20, 2, FERRY_BF16, false, false},
+    {"column cut, runs of 16 B", 64 << 20, 16, FERRY_BF16, false, false},
+    {"column cut, runs of 64 B", 64 << 20, 64, FERRY_BF16, false, false},
+    {"column cut, runs of 256 B", 64 << 20, 256, FERRY_BF16, false, false},
+    {"column cut, runs of 4 KiB", 64 << 20, 4096, FERRY_BF16, false, false},
+    {"column cut, runs of 1000 B", 64 << 20, 1000, FERRY_BF16, false, false},
+    {"gaps, runs of 64 B, in cache", 16 << 10, 64, FERRY_BF16, true, false},
+    {"gaps, runs of 64 B", 64 << 20, 64, FERRY_BF16, true, false},
+    {"gaps, runs of 256 B", 64 << 20, 256, FERRY_BF16, true, false},
+    {"gaps, runs of 4 KiB", 64 << 20, 4096, FERRY_BF16, true, false},
+    {"transposed bf16", 32 << 20, 0, FERRY_BF16, false, true},
+    {"transposed f32", 32 << 20, 0, FERRY_F32, false, true},
 };
 
 static uint8_t *memory;

@@ -54,9 +54,11 @@ static inline ferry_digest_t digest_oracle_bytes(const uint8_t *bytes, size_t le
 }
 
 /* Runs the body once for every way that this CPU has, named `way`. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared stands in no parentheses */
 #define FOR_EACH_WAY(way)                                                                          \
     for (const fy_digest_way_t *const *way##_at = fy_digest_ways, *way = *way##_at;                \
          way != NULL && (fy_digest_force(way->runs() ? way : NULL), true); way = *++way##_at)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static inline uint64_t digest_draw(uint64_t *state) {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);

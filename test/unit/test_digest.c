@@ -233,7 +233,7 @@ static void test_swapped_elements(void **state) {
     (void)state;
     enum { COUNT = 64 };
     uint16_t values[COUNT];
-    for (uint16_t i = 0; i < COUNT; i++) {
+    for (uint32_t i = 0; i < COUNT; i++) {
         values[i] = (uint16_t)(i * 257 + 3);
     }
     ferry_digest_t before = of_bytes(values, sizeof values);
