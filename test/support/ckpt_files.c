@@ -278,7 +278,7 @@ void ckpt_small_llama(ckpt_model_t *model, uint64_t head_dim) {
 /* --- files ------------------------------------------------------------------------------------- */
 
 void ckpt_temp(char *path) {
-    static const char *const where[] = {"/dev/shm/ferry-ckpt-XXXXXX", "/tmp/ferry-ckpt-XXXXXX"};
+    static const char *const where[] = {"/dev/shm/ckpt-test-XXXXXX", "/tmp/ckpt-test-XXXXXX"};
     for (size_t i = 0; i < 2; i++) {
         (void)snprintf(path, 64, "%s", where[i]);
         if (mkdtemp(path) != NULL) {
