@@ -530,6 +530,11 @@ static ferry_status_t freed(ferry_world_t *world, void *context, ferry_error_t *
     GOOD(ferry_group_allgather(ferry_world_group(world), &key, sizeof key, keys, err));
     uint8_t *last = memory;
     if (ferry_world_rank(world) == 1) {
+        /* Both have left the exchange: a failure now is none of it. */
+        while (__atomic_load_n(&last[0], __ATOMIC_ACQUIRE) == 0 ||
+               __atomic_load_n(&last[2], __ATOMIC_ACQUIRE) == 0) {
+            body_sleep(0.001);
+        }
         ferry_error_t mine = FERRY_ERROR_INIT;
         mine.status = FERRY_STOPPED;
         EXPECT(ferry_world_fail(world, &mine, NULL) == FERRY_STOPPED);
@@ -541,8 +546,9 @@ static ferry_status_t freed(ferry_world_t *world, void *context, ferry_error_t *
     } else {
         void *theirs = NULL;
         GOOD(ferry_mem_map(world, &keys[1], &theirs, err));
+        __atomic_store_n((uint8_t *)theirs + ferry_world_rank(world), 1, __ATOMIC_RELEASE);
         body_sleep(0.02);
-        memset(theirs, 0xff, BYTES);
+        memset((uint8_t *)theirs + 4, 0xff, BYTES - 4);
     }
     GOOD(ferry_world_recover(world, err));
     if (ferry_world_rank(world) == 1) {
