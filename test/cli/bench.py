@@ -327,8 +327,8 @@ def killed(number):
 
 
 def shared_names():
-    """Of ferry; other programs, and other tests, use that folder too."""
-    return {name for name in os.listdir("/dev/shm") if "ferry" in name}
+    """All but the folders of the checkpoint tests, which run beside this one (test/support/ckpt_files.c)."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("ckpt-test-")}
 
 
 shared = shared_names()
